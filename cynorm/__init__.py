@@ -1,0 +1,20 @@
+"""Local response normalization and batch normalization on the CPU, forward and backward."""
+
+from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threads
+from cynorm._workspace import Workspace
+from cynorm.bandwidth import streaming_limit
+from cynorm.lrn import LRN, lrn, lrn_backward
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LRN",
+    "Workspace",
+    "available_isas",
+    "get_num_threads",
+    "isa",
+    "lrn",
+    "lrn_backward",
+    "set_num_threads",
+    "streaming_limit",
+]

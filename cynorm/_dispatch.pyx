@@ -1,0 +1,156 @@
+# cython: language_level=3
+"""The kernel table in force and the number of threads: the only global state there is."""
+
+import os
+from contextlib import contextmanager
+
+from cynorm._kernels cimport cynorm_kernels
+from libc.stdint cimport int64_t
+
+cdef extern from "kernels/tables.h" nogil:
+    const cynorm_kernels *cynorm_tables[]
+    const int CYNORM_TABLES
+    int cynorm_table_runs(int i)
+    int cynorm_threads_forbidden, cynorm_threads_used
+    void cynorm_watch_fork()
+
+cdef extern from *:
+    """
+    #ifdef _OPENMP
+    #include <omp.h>
+    #else
+    static int omp_get_max_threads(void) { return 1; }
+    #endif
+    """
+    int omp_get_max_threads() nogil
+
+cdef const cynorm_kernels *table = NULL
+cdef int threads = 0  # 0: whatever OpenMP would use
+
+# Below this much traffic a team costs more than it saves.
+cdef enum:
+    SERIAL_BYTES = 1 << 16
+
+
+cdef const cynorm_kernels *kernels() noexcept nogil:
+    return table
+
+
+cdef int team_size(int requested, int64_t nbytes) noexcept nogil:
+    """How many threads a call that moves nbytes gets; `requested` 0 asks for the default."""
+    global cynorm_threads_used
+    cdef int n = requested if requested > 0 else get_threads()
+    if nbytes < SERIAL_BYTES or cynorm_threads_forbidden:
+        return 1
+    if n > 1:
+        cynorm_threads_used = 1
+    return n
+
+
+cdef int get_threads() noexcept nogil:
+    return threads if threads > 0 else omp_get_max_threads()
+
+
+cdef int requested_threads(object num_threads) except -1:
+    """The num_threads argument of a call, checked; 0 for None."""
+    if num_threads is None:
+        return 0
+    if isinstance(num_threads, bool) or not hasattr(num_threads, "__index__"):
+        raise TypeError(f"num_threads must be an integer of at least 1 or None, got {num_threads!r}")
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1, got {num_threads!r}")
+    return min(int(num_threads), 1 << 16)
+
+
+def set_num_threads(n):
+    """Set how many threads each later call uses, in the whole process.
+
+    Parameters
+    ----------
+    n : int or None
+        At least 1. None goes back to OpenMP's default (``OMP_NUM_THREADS``, else the CPUs this process may use).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `n` is no integer, or less than 1.
+
+    Notes
+    -----
+    Results are the same to the last bit for any number of threads. Small calls run on the calling thread alone.
+
+    Examples
+    --------
+    >>> import cynorm
+    >>> cynorm.set_num_threads(1)
+    >>> cynorm.get_num_threads()
+    1
+    >>> cynorm.set_num_threads(None)
+    """
+    global threads
+    threads = requested_threads(n)
+
+
+def get_num_threads():
+    """The number of threads a call uses when it does not say.
+
+    Examples
+    --------
+    >>> import cynorm
+    >>> cynorm.get_num_threads() >= 1
+    True
+    """
+    return get_threads()
+
+
+def available_isas():
+    """The instruction sets that are built in and that this machine can run, plainest first.
+
+    Examples
+    --------
+    >>> import cynorm
+    >>> cynorm.isa() in cynorm.available_isas()
+    True
+    """
+    return tuple(cynorm_tables[i].name.decode() for i in reversed(range(CYNORM_TABLES)) if cynorm_table_runs(i))
+
+
+def built_isas():
+    """The instruction sets that are built in, plainest first."""
+    return tuple(cynorm_tables[i].name.decode() for i in reversed(range(CYNORM_TABLES)))
+
+
+def isa():
+    """The instruction set in force, for example ``"x86-64-v4"``; the environment's ``CYNORM_ISA`` forces one.
+
+    Examples
+    --------
+    >>> import cynorm
+    >>> isinstance(cynorm.isa(), str)
+    True
+    """
+    return table.name.decode()
+
+
+def _select(name):
+    global table
+    for i in range(CYNORM_TABLES):
+        if cynorm_table_runs(i) and (name is None or cynorm_tables[i].name.decode() == name):
+            table = cynorm_tables[i]
+            return
+    raise ValueError(f"CYNORM_ISA must be one of {', '.join(available_isas())} on this machine, got {name!r}")
+
+
+@contextmanager
+def use_isa(name):
+    """Run the block on another instruction set; for tests, and not while other threads compute."""
+    before = isa()
+    _select(name)
+    try:
+        yield
+    finally:
+        _select(before)
+
+
+_select(os.environ.get("CYNORM_ISA") or None)
+cynorm_watch_fork()

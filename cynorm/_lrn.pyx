@@ -1,0 +1,689 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""LRN over arrays: which tiles a call is made of, in which order a tile is traversed, and by which thread.
+
+A call's axes are either windowed (channels, or the spatial axes) or independent. A tile streams along one axis, a slab
+at a time, and a slab has up to three levels, the innermost first:
+
+    across, channels innermost   stream -          slab channels x pixels           window inside the slab
+    across, blocked              stream -          slab block x blocks x pixels     window inside the slab, over both
+    across, otherwise            stream channels   slab pixels                      window along the stream
+    within, W innermost          stream H (or D)   slab W (x H) x planes            windows both ways
+    within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
+
+One kernel serves them all, and any strides: a run that is not contiguous is packed on its way in and out.
+"""
+
+import numpy as np
+from cython.parallel cimport parallel, prange
+
+from cynorm._dispatch import isa
+
+from cynorm._dispatch cimport kernels, requested_threads, team_size
+from cynorm._kernels cimport (
+    CYNORM_F64, cynorm_itemsize, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
+    cynorm_tensor,
+)
+from cynorm._tensor cimport (
+    check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype, same_memory, shape_of,
+)
+from cynorm._workspace cimport Workspace
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+cdef enum:
+    SRC, DIFF_DST, Y, DST, OMEGA, VIEWS
+    AXES = 6
+    VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
+    RUN = 1024                      # elements: the length a slab aims at
+    SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
+    TILES = 16                      # a small tensor is cut into about as many
+    SCRATCH = 1 << 19               # bytes a thread aims to stay within, about half a second-level cache
+    STREAMING = 1 << 23             # bytes moved from which on dst bypasses the cache
+
+# One axis of a problem: where the tensors lie along it, and its window.
+ctypedef struct axis_t:
+    int64_t extent
+    int64_t stride[VIEWS]
+    int64_t left, right
+    bint windowed
+
+# A problem as tiles: `outer` axes that tiles enumerate, and cuts of the tile's own axes.
+ctypedef struct plan_t:
+    cynorm_lrn_tile tile            # all but what differs between tiles
+    axis_t level[3]
+    axis_t streamed
+    axis_t outer[AXES]
+    int outers
+    bint joint                      # levels 0 and 1 are one windowed axis: blocked channels
+    int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
+    int64_t cuts[4]                 # how many such
+    int64_t tiles
+    bint backward
+    const char *traversal
+
+
+cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
+    return (a + b - 1) / b
+
+
+cdef int64_t distance(const axis_t *a) noexcept nogil:
+    return a.stride[SRC] if a.stride[SRC] >= 0 else -a.stride[SRC]
+
+
+# ---- axes ----
+
+cdef int problem_axes(const lrn_problem *p, const cynorm_tensor *const *views, axis_t *axes) noexcept nogil:
+    """N, channel blocks, channels of a block, spatial axes, those of extent 1 left out."""
+    cdef const cynorm_tensor *src = views[SRC]
+    cdef int count = 0, kind, a, i
+    cdef axis_t *axis
+    for kind in range(3 + p.spatial):
+        if kind == 0:
+            a = 0
+        elif kind == 1:
+            a = p.channel_axis
+        elif kind == 2:
+            if p.block == 0:
+                continue
+            a = src.ndim - 1
+        else:
+            a = p.spatial_axis + kind - 3
+        if src.shape[a] == 1 and not (p.block and kind in (1, 2)):
+            continue
+        axis = &axes[count]
+        count += 1
+        axis.extent = src.shape[a]
+        for i in range(VIEWS):
+            axis.stride[i] = views[i].strides[a] if views[i] != NULL else 0
+        axis.windowed = (kind >= 3) == p.within_channel and kind > 0
+        axis.left = min(p.left, axis.extent - 1) if axis.windowed else 0
+        axis.right = min(p.right, axis.extent - 1) if axis.windowed else 0
+    return count
+
+
+cdef bint mergeable(const axis_t *outer, const axis_t *inner) noexcept nogil:
+    cdef int i
+    for i in range(VIEWS):
+        if outer.stride[i] != inner.stride[i] * inner.extent:
+            return False
+    return True
+
+
+cdef int split_axes(const axis_t *axes, int count, bint windowed, axis_t *out) noexcept nogil:
+    """The windowed axes in their order, or the independent ones, innermost first and merged where they follow on."""
+    cdef int n = 0, i, j
+    cdef axis_t axis
+    for i in range(count):
+        if axes[i].windowed == windowed:
+            out[n] = axes[i]
+            n += 1
+    if windowed:
+        return n
+    for i in range(1, n):
+        axis = out[i]
+        j = i
+        while j > 0 and distance(&out[j - 1]) >= distance(&axis):
+            out[j] = out[j - 1]
+            j -= 1
+        out[j] = axis
+    i = 0
+    while i + 1 < n:
+        if mergeable(&out[i + 1], &out[i]):
+            out[i].extent *= out[i + 1].extent
+            for j in range(i + 1, n - 1):
+                out[j] = out[j + 1]
+            n -= 1
+        else:
+            i += 1
+    return n
+
+
+# ---- plan ----
+
+cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
+    return &kernels().real[plan.tile.src.dtype == CYNORM_F64]
+
+
+cdef void choose_traversal(const lrn_problem *p, const axis_t *axes, int count, plan_t *plan) noexcept nogil:
+    """Give each axis its place: streamed, a level of the slab, or outer."""
+    cdef axis_t windowed[AXES]
+    cdef axis_t free_axes[AXES]
+    cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
+    cdef int levels = 0, taken = 0, i
+    cdef bint along_window
+    if not p.within_channel and p.block:
+        plan.joint = True
+        plan.level[0] = windowed[1]
+        plan.level[1] = windowed[0]
+        levels = 2
+        plan.traversal = "blocked"
+    elif w == 0:
+        plan.traversal = "pointwise"
+    else:
+        # along the window's own innermost axis where that is the contiguous one and long enough to fill vectors
+        along_window = f == 0 or distance(&windowed[w - 1]) <= distance(&free_axes[0])
+        if along_window and f > 0 and windowed[w - 1].extent < 2 * VECTOR and free_axes[0].extent >= VECTOR:
+            along_window = False
+        if along_window:
+            plan.level[0] = windowed[w - 1]
+            levels = 1
+            w -= 1
+        else:
+            plan.level[0] = free_axes[0]
+            levels = taken = 1
+        if w > 0:
+            plan.streamed = windowed[0]
+        for i in range(w - 1, 0, -1):
+            plan.level[levels] = windowed[i]
+            levels += 1
+        plan.traversal = "channels_last" if along_window != p.within_channel else "plain"
+    while levels < 3 and taken < f:
+        plan.level[levels] = free_axes[taken]
+        levels += 1
+        taken += 1
+    while taken < f:
+        plan.outer[plan.outers] = free_axes[taken]
+        plan.outers += 1
+        taken += 1
+
+
+cdef int64_t margin(const plan_t *plan, const axis_t *axis, bint whole) noexcept nogil:
+    """Room beside a level's outputs on each side: the window's zeros, or, where the level is cut, what is loaded."""
+    if whole:
+        return max(axis.left, axis.right)
+    return (2 if plan.backward else 1) * (axis.left + axis.right)
+
+
+cdef void set_slab(plan_t *plan) noexcept nogil:
+    """Scratch geometry and inner windows for the present cuts."""
+    cdef cynorm_lrn_tile *t = &plan.tile
+    cdef int64_t side[3]
+    cdef int i
+    for i in range(3):
+        t.count[i] = plan.cut[i]
+        side[i] = margin(plan, &plan.level[i], plan.cuts[i] == 1)
+    t.windows = 0
+    t.pitch[0] = 1
+    if plan.joint:
+        side[0] = 0
+        t.pitch[1] = t.count[0]
+        side[1] = max(plan.level[1].left, plan.level[1].right)
+        t.pitch[2] = t.count[0] * t.count[1] + side[1]
+        t.origin = side[1]
+        t.size = t.origin + t.pitch[2] * t.count[2]
+        t.windows = 1
+        t.window[0].step = 1
+        t.window[0].left = plan.level[1].left
+        t.window[0].right = plan.level[1].right
+        return
+    # neighbouring rows share the zeros between them
+    t.pitch[1] = t.count[0] + side[0] if plan.cuts[0] == 1 else t.count[0] + 2 * side[0]
+    t.pitch[2] = (t.count[1] + side[1] if plan.cuts[1] == 1 else t.count[1] + 2 * side[1]) * t.pitch[1]
+    t.origin = side[0] + side[1] * t.pitch[1] + side[2] * t.pitch[2]
+    t.size = t.origin + (t.count[2] + side[2]) * t.pitch[2] + side[1] * t.pitch[1] + side[0]
+    for i in range(3):
+        if plan.level[i].left + plan.level[i].right > 0:
+            t.window[t.windows].step = t.pitch[i]
+            t.window[t.windows].left = plan.level[i].left
+            t.window[t.windows].right = plan.level[i].right
+            t.windows += 1
+
+
+cdef void set_cut(plan_t *plan, int which, int64_t length) noexcept nogil:
+    cdef int64_t extent = plan.streamed.extent if which == 3 else plan.level[which].extent
+    plan.cut[which] = max(1, min(length, extent))
+    plan.cuts[which] = ceil_div(extent, plan.cut[which])
+
+
+cdef int64_t count_tiles(plan_t *plan) noexcept nogil:
+    cdef int64_t tiles = 1
+    cdef int i
+    for i in range(4):
+        tiles *= plan.cuts[i]
+    for i in range(plan.outers):
+        tiles *= plan.outer[i].extent
+    return tiles
+
+
+cdef bint too_much_scratch(plan_t *plan) noexcept nogil:
+    set_slab(plan)
+    return kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) > <size_t>SCRATCH
+
+
+cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
+    """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
+    the neighbouring tile would overwrite what this one still has to read."""
+    cdef int i
+    cdef int64_t length, window, pieces
+    cdef int64_t others = 1
+    for i in range(3):
+        set_cut(plan, i, plan.level[i].extent)
+    set_cut(plan, 3, plan.streamed.extent)
+    for i in range(plan.outers):
+        others *= plan.outer[i].extent
+    # independent levels: as long as a run should be, but at least TILES tiles
+    length = 1
+    for i in range(3):
+        if plan.level[i].windowed:
+            length *= plan.level[i].extent
+    if not plan.level[0].windowed and length > 1:
+        set_cut(plan, 0, max(VECTOR, SLAB / length))
+        if plan.level[0].extent < plan.cut[0] * 2:
+            set_cut(plan, 0, plan.level[0].extent)
+        length *= plan.cut[0]
+        others *= plan.cuts[0]
+    for i in range(3):
+        if plan.level[i].windowed or (i == 0 and length > 1):
+            continue
+        window = max(1, RUN / length)
+        pieces = ceil_div(plan.level[i].extent, window)
+        if pieces * others < TILES:
+            pieces = ceil_div(TILES, others)
+            window = max(1, VECTOR * 8 / length)
+            pieces = min(pieces, ceil_div(plan.level[i].extent, window))
+        window = ceil_div(plan.level[i].extent, pieces)
+        if i == 0 and pieces > 1:
+            window = ceil_div(window, VECTOR) * VECTOR
+        set_cut(plan, i, window)
+        length *= plan.cut[i]
+        others *= plan.cuts[i]
+    for i in range(2, -1, -1):
+        while not plan.level[i].windowed and plan.cut[i] > (VECTOR if i == 0 else 1) and too_much_scratch(plan):
+            set_cut(plan, i, max(VECTOR if i == 0 else 1, plan.cut[i] / 2))
+    if not in_place and not plan.joint:
+        for i in range(2, -1, -1):
+            window = plan.level[i].left + plan.level[i].right
+            while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan):
+                set_cut(plan, i, ceil_div(plan.cut[i], 2))
+        window = plan.streamed.left + plan.streamed.right + 1
+        if others < TILES and plan.streamed.extent >= 8 * window:
+            set_cut(plan, 3, max(4 * window, ceil_div(plan.streamed.extent, ceil_div(TILES, others))))
+    set_slab(plan)
+    plan.tiles = count_tiles(plan)
+
+
+cdef void set_view(const cynorm_tensor *tensor, const plan_t *plan, int which, cynorm_lrn_view *view) noexcept nogil:
+    cdef int i
+    view.data = NULL
+    if tensor == NULL:
+        return
+    view.data = tensor.data
+    view.dtype = tensor.dtype
+    view.streamed = plan.streamed.stride[which]
+    for i in range(3):
+        view.stride[i] = plan.level[i].stride[which]
+
+
+cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bint backward, plan_t *plan) noexcept nogil:
+    cdef axis_t axes[AXES]
+    cdef cynorm_lrn_tile *t = &plan.tile
+    cdef int i, count = problem_axes(p, views, axes)
+    cdef int64_t nbytes = cynorm_itemsize(views[SRC].dtype) * (3 if backward else 2), channels
+    cdef bint in_place
+    memset(plan, 0, sizeof(plan_t))
+    for i in range(3):
+        plan.level[i].extent = 1
+    plan.streamed.extent = 1
+    plan.backward = backward
+    t.k = p.k
+    t.alpha = p.alpha
+    t.beta = p.beta
+    choose_traversal(p, axes, count, plan)
+    if plan.joint:
+        channels = p.channels if p.channels else plan.level[0].extent * plan.level[1].extent
+        t.last = channels - (plan.level[1].extent - 1) * plan.level[0].extent
+        plan.level[1].left = min(p.left, channels - 1)
+        plan.level[1].right = min(p.right, channels - 1)
+        plan.level[0].left = plan.level[0].right = 0
+    set_view(views[SRC], plan, SRC, &t.src)
+    set_view(views[DIFF_DST], plan, DIFF_DST, &t.diff_dst)
+    set_view(views[Y], plan, Y, &t.y)
+    set_view(views[DST], plan, DST, &t.dst)
+    set_view(views[OMEGA], plan, OMEGA, &t.omega)
+    t.extent = plan.streamed.extent
+    t.left = plan.streamed.left
+    t.right = plan.streamed.right
+    in_place = False
+    for i in range(DST):
+        if views[i] != NULL and same_memory(views[i], views[DST]):
+            in_place = True
+    for i in range(views[SRC].ndim):
+        nbytes *= views[SRC].shape[i]
+    t.streaming = nbytes >= STREAMING and not in_place
+    choose_cuts(plan, in_place)
+
+
+# ---- tiles ----
+
+cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before, int64_t after, int64_t *out) noexcept nogil:
+    """How far a tile's input goes beyond its outputs, cut at the tensor's ends."""
+    out[0] = min(before, begin)
+    out[1] = min(after, axis.extent - begin - count)
+
+
+cdef void shift(cynorm_lrn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
+    if t.src.data != NULL:
+        t.src.data += by * axis.stride[SRC]
+    if t.diff_dst.data != NULL:
+        t.diff_dst.data += by * axis.stride[DIFF_DST]
+    if t.y.data != NULL:
+        t.y.data += by * axis.stride[Y]
+    if t.dst.data != NULL:
+        t.dst.data += by * axis.stride[DST]
+    if t.omega.data != NULL:
+        t.omega.data += by * axis.stride[OMEGA]
+
+
+cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept nogil:
+    cdef cynorm_lrn_tile t = plan.tile
+    cdef const axis_t *axis
+    cdef int64_t at
+    cdef int i
+    t.scratch = scratch
+    for i in range(3):
+        at = index % plan.cuts[i] * plan.cut[i]
+        index /= plan.cuts[i]
+        axis = &plan.level[i]
+        t.count[i] = min(plan.cut[i], axis.extent - at)
+        shift(&t, axis, at)
+        if axis.windowed and not plan.joint and plan.cuts[i] > 1:
+            # diff_src at i needs terms at i-right .. i+left, and those need squares at left and right of them
+            if plan.backward:
+                reach(axis, at, t.count[i], axis.right, axis.left, t.reach_terms[i])
+                reach(axis, at, t.count[i], axis.left + axis.right, axis.left + axis.right, t.reach_src[i])
+            else:
+                reach(axis, at, t.count[i], axis.left, axis.right, t.reach_src[i])
+    if not plan.joint:
+        t.last = t.count[0]
+    at = index % plan.cuts[3] * plan.cut[3]
+    index /= plan.cuts[3]
+    t.begin = at
+    t.end = min(at + plan.cut[3], plan.streamed.extent)
+    for i in range(plan.outers):
+        shift(&t, &plan.outer[i], index % plan.outer[i].extent)
+        index /= plan.outer[i].extent
+    if plan.backward:
+        kernels_of(plan).lrn_backward(&t)
+    else:
+        kernels_of(plan).lrn_forward(&t)
+
+
+cdef void *aligned(void *p) noexcept nogil:
+    return <void *>((<size_t>p + 63) & ~<size_t>63)
+
+
+cdef int run_plan(const plan_t *plan, int64_t nbytes, int num_threads) noexcept nogil:
+    """All tiles of a plan; -1 where memory for scratch cannot be had."""
+    cdef size_t scratch_bytes = kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) + 64
+    cdef int team = min(team_size(num_threads, nbytes), plan.tiles)
+    cdef int status = 0
+    cdef int *failed = &status
+    cdef int64_t i
+    cdef void *scratch = NULL
+    if team <= 1:
+        scratch = malloc(scratch_bytes)
+        if scratch == NULL:
+            return -1
+        for i in range(plan.tiles):
+            run_tile(plan, i, aligned(scratch))
+        free(scratch)
+        if plan.tile.streaming:
+            kernels().fence()
+        return 0
+    with parallel(num_threads=team):
+        scratch = malloc(scratch_bytes)
+        if scratch == NULL:
+            failed[0] = -1
+        for i in prange(plan.tiles, schedule="dynamic"):
+            if scratch != NULL:
+                run_tile(plan, i, aligned(scratch))
+        free(scratch)
+        if plan.tile.streaming:
+            kernels().fence()
+    return status
+
+
+# ---- calls ----
+
+cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
+    """Write zeros to the channels past the last valid one of the last block."""
+    cdef cynorm_tensor t = dst[0]
+    cdef int64_t itemsize = cynorm_itemsize(t.dtype)
+    cdef int64_t index[8]
+    cdef int last = t.ndim - 1, i
+    cdef char *p
+    t.data += (t.shape[1] - 1) * t.strides[1] + valid * t.strides[last]
+    t.shape[1] = 1
+    t.shape[last] -= valid
+    memset(index, 0, sizeof(index))
+    while True:
+        p = t.data
+        for i in range(t.ndim):
+            p += index[i] * t.strides[i]
+        memset(p, 0, itemsize)
+        i = last
+        while i >= 0:
+            index[i] += 1
+            if index[i] < t.shape[i]:
+                break
+            index[i] = 0
+            i -= 1
+        if i < 0:
+            return
+
+
+cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil:
+    cdef int64_t n = cynorm_itemsize(t.dtype)
+    cdef int i
+    for i in range(t.ndim):
+        n *= t.shape[i]
+    return n
+
+
+cdef int run(const lrn_problem *p, const cynorm_tensor *const *views, bint backward, int num_threads) noexcept nogil:
+    cdef plan_t plan
+    cdef cynorm_tensor part[VIEWS]
+    cdef const cynorm_tensor *parts[VIEWS]
+    cdef int64_t nbytes = total_bytes(views[SRC]), valid, first, count
+    cdef int half, i
+    if nbytes == 0:
+        return 0
+    valid = p.channels % p.block if p.block else 0
+    if valid == 0 or not p.within_channel:
+        make_plan(p, views, backward, &plan)
+        if run_plan(&plan, nbytes, num_threads) < 0:
+            return -1
+    else:
+        # within channel, the channels of the last block that exist are a problem of their own
+        for half in range(2):
+            first = 0 if half == 0 else views[SRC].shape[1] - 1
+            count = views[SRC].shape[1] - 1 if half == 0 else 1
+            if count == 0:
+                continue
+            for i in range(VIEWS):
+                parts[i] = NULL
+                if views[i] != NULL:
+                    part[i] = views[i][0]
+                    part[i].data += first * part[i].strides[1]
+                    part[i].shape[1] = count
+                    if half == 1:
+                        part[i].shape[part[i].ndim - 1] = valid
+                    parts[i] = &part[i]
+            make_plan(p, parts, backward, &plan)
+            if run_plan(&plan, nbytes, num_threads) < 0:
+                return -1
+    if valid:
+        zero_padding(views[DST], valid)
+    return 0
+
+
+cdef int lrn_forward(const lrn_problem *p, const cynorm_tensor *src, const cynorm_tensor *dst,
+                     const cynorm_tensor *omega, int num_threads) noexcept nogil:
+    cdef const cynorm_tensor *views[VIEWS]
+    views[SRC] = src
+    views[DIFF_DST] = views[Y] = NULL
+    views[DST] = dst
+    views[OMEGA] = omega
+    return run(p, views, False, num_threads)
+
+
+cdef int lrn_backward(const lrn_problem *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
+                      const cynorm_tensor *y, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
+                      int num_threads) noexcept nogil:
+    cdef const cynorm_tensor *views[VIEWS]
+    views[SRC] = src
+    views[DIFF_DST] = diff_dst
+    views[Y] = y
+    views[DST] = diff_src
+    views[OMEGA] = omega
+    return run(p, views, True, num_threads)
+
+
+# ---- Python ----
+
+cdef tuple key_of(const cynorm_tensor *src):
+    return shape_of(src), src.dtype
+
+
+cdef object omega_part(Workspace workspace, const cynorm_tensor *src):
+    """Room for omega, in src's memory order."""
+    strides = [-abs(src.strides[i]) for i in range(src.ndim)]
+    order = sorted(range(src.ndim), key=strides.__getitem__)
+    shape = shape_of(src)
+    part = workspace.part("omega", tuple([shape[i] for i in order]), real_dtype(src.dtype))
+    part = workspace.parts["omega"] = part.transpose(np.argsort(order))
+    return part
+
+
+cdef class Problem:
+    """An LRN's parameters as the kernels take them."""
+
+    cdef lrn_problem p
+    cdef readonly object owner      # the LRN, for messages and equality
+    cdef int ndim
+
+    def __init__(self, owner, axes, left, right, alpha):
+        cdef int64_t most = <int64_t>1 << 62
+        self.owner = owner
+        self.ndim = axes.ndim
+        self.p.k = owner.k
+        self.p.alpha = alpha
+        self.p.beta = owner.beta
+        self.p.left = min(left, most)
+        self.p.right = min(right, most)
+        self.p.within_channel = owner.region == "within_channel"
+        self.p.spatial = axes.spatial
+        self.p.channel_axis = axes.channel
+        self.p.spatial_axis = axes.spatial_first
+        self.p.block = axes.block
+        self.p.channels = owner.channels or 0
+
+    cdef int check(self, const cynorm_tensor *src, str name) except -1:
+        cdef int64_t held
+        if src.ndim != self.ndim:
+            raise ValueError(f"{name} must have {self.ndim} dimensions for layout {self.owner.layout!r}, got {src.ndim}")
+        if self.p.block:
+            if src.shape[src.ndim - 1] != self.p.block:
+                raise ValueError(f"{name}'s last axis must be {self.p.block} channels for layout "
+                                 f"{self.owner.layout!r}, got shape {shape_of(src)}")
+            held = src.shape[1] * self.p.block
+            if self.p.channels and not held - self.p.block < self.p.channels <= held:
+                raise ValueError(f"{name} must hold channels={self.p.channels} in blocks of {self.p.block}, "
+                                 f"got shape {shape_of(src)}")
+        elif self.p.channels and src.shape[self.p.channel_axis] != self.p.channels:
+            raise ValueError(f"{name} must have channels={self.p.channels}, got shape {shape_of(src)}")
+        return 0
+
+    cdef bint keeps_omega(self, Workspace workspace, const cynorm_tensor *src) noexcept:
+        return workspace.cache == "always"
+
+    def workspace_nbytes(self, shape, dtype, cache):
+        cdef int64_t n = 8 if dtype_code(dtype) == CYNORM_F64 else 4
+        if cache != "always":
+            return 0
+        for extent in shape:
+            n *= extent
+        return n
+
+    def implementation(self, src):
+        cdef cynorm_tensor t
+        cdef plan_t plan
+        cdef const cynorm_tensor *views[VIEWS]
+        describe(src, "src", &t)
+        self.check(&t, "src")
+        memset(views, 0, sizeof(views))
+        views[SRC] = views[DST] = &t
+        make_plan(&self.p, views, False, &plan)
+        region = "within" if self.p.within_channel else "across"
+        return f"lrn_{region}:{plan.traversal.decode()}:{('f32', 'f64', 'f16', 'bf16')[t.dtype]}:{isa()}"
+
+    def forward(self, src, out, Workspace workspace, num_threads):
+        cdef cynorm_tensor s, d, w
+        cdef cynorm_tensor *omega = NULL
+        cdef int threads = requested_threads(num_threads), status
+        src = describe(src, "src", &s)
+        self.check(&s, "src")
+        if out is None:
+            out = empty_like(src, &d)
+        else:
+            describe_output(out, "out", &d)
+            check_same(&d, "out", &s, "src")
+            check_overlap(out, &d, src, &s, "src", True)
+        if workspace is None:
+            with nogil:
+                status = lrn_forward(&self.p, &s, &d, NULL, threads)
+        else:
+            workspace.acquire()
+            try:
+                workspace.bind(self.owner, key_of(&s))
+                if self.keeps_omega(workspace, &s):
+                    describe(omega_part(workspace, &s), "workspace", &w)
+                    omega = &w
+                with nogil:
+                    status = lrn_forward(&self.p, &s, &d, omega, threads)
+            finally:
+                workspace.release()
+        if status < 0:
+            raise MemoryError("no memory for the scratch of the kernels")
+        return out
+
+    def backward(self, diff_dst, src, out, Workspace workspace, num_threads, dst):
+        cdef cynorm_tensor g, s, d, w, y
+        cdef cynorm_tensor *omega = NULL
+        cdef cynorm_tensor *given = NULL
+        cdef int threads = requested_threads(num_threads), status
+        src = describe(src, "src", &s)
+        self.check(&s, "src")
+        diff_dst = describe(diff_dst, "diff_dst", &g)
+        check_same(&g, "diff_dst", &s, "src")
+        if dst is not None:
+            dst = describe(dst, "dst", &y)
+            check_same(&y, "dst", &s, "src")
+            given = &y
+        if out is None:
+            out = empty_like(src, &d)
+        else:
+            describe_output(out, "out", &d)
+            check_same(&d, "out", &s, "src")
+            check_overlap(out, &d, src, &s, "src", True)
+            check_overlap(out, &d, diff_dst, &g, "diff_dst", True)
+            if dst is not None:
+                check_overlap(out, &d, dst, &y, "dst", True)
+        if workspace is None:
+            with nogil:
+                status = lrn_backward(&self.p, &g, &s, given, &d, NULL, threads)
+        else:
+            workspace.acquire()
+            try:
+                workspace.match(self.owner, key_of(&s))
+                if "omega" in workspace.parts:
+                    describe(workspace.parts["omega"], "workspace", &w)
+                    omega = &w
+                with nogil:
+                    status = lrn_backward(&self.p, &g, &s, given, &d, omega, threads)
+            finally:
+                workspace.release()
+        if status < 0:
+            raise MemoryError("no memory for the scratch of the kernels")
+        return out

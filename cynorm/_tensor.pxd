@@ -1,0 +1,12 @@
+from cynorm._kernels cimport cynorm_tensor
+
+cdef object describe(object obj, str name, cynorm_tensor *t)
+cdef int describe_output(object out, str name, cynorm_tensor *t) except -1
+cdef object empty_like(object array, cynorm_tensor *t)
+cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1
+cdef int check_overlap(object out, const cynorm_tensor *t, object array, const cynorm_tensor *other, str name,
+                       bint same_allowed) except -1
+cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
+cdef tuple shape_of(const cynorm_tensor *t)
+cdef int dtype_code(object dtype) except -1
+cdef object real_dtype(int code)

@@ -1,0 +1,14 @@
+cdef class Workspace:
+    cdef readonly str cache
+    cdef dict memory         # {name: bytes that grow and never shrink}
+    cdef dict parts          # {name: array}, what the last forward kept
+    cdef object owner        # the parameters of the operator that the last forward bound it to
+    cdef object key          # that call's shape, dtype and whatever else a backward has to match
+    cdef int busy
+    cdef object __weakref__
+
+    cdef int acquire(self) except -1
+    cdef int release(self) except -1
+    cdef int bind(self, object owner, object key) except -1
+    cdef object part(self, str name, tuple shape, object dtype)
+    cdef int match(self, object owner, object key) except -1

@@ -1,0 +1,99 @@
+# cython: language_level=3
+"""What a forward call leaves for its backward."""
+
+import numpy as np
+
+cdef extern from *:
+    """
+    static int cynorm_take(int *flag) { return !__atomic_exchange_n(flag, 1, __ATOMIC_ACQUIRE); }
+    static void cynorm_give(int *flag) { __atomic_store_n(flag, 0, __ATOMIC_RELEASE); }
+    """
+    bint cynorm_take(int *flag) nogil
+    void cynorm_give(int *flag) nogil
+
+
+cdef class Workspace:
+    """Memory that carries forward intermediates to the backward call that follows.
+
+    Each forward call binds it to that call's operator, parameters, shape and dtype; a backward call that does not match
+    raises. It is reusable: it grows to the largest call and never shrinks. One call at a time may use it.
+
+    Parameters
+    ----------
+    cache : {"auto", "always", "never"}
+        Whether intermediates that backward could also recompute are kept. "auto" keeps them where reading them back
+        measured faster than recomputing; results are the same either way.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes held.
+    contents : tuple of str
+        Names of the intermediates that the last forward kept; empty where backward recomputes.
+
+    Examples
+    --------
+    >>> import cynorm, numpy as np
+    >>> src = np.ones((1, 8, 4, 4), np.float32)
+    >>> lrn, workspace = cynorm.LRN(), cynorm.Workspace(cache="always")
+    >>> dst = lrn.forward(src, workspace=workspace)
+    >>> workspace.contents, workspace.nbytes
+    (('omega',), 512)
+    >>> diff_src = lrn.backward(np.ones_like(src), src, workspace=workspace)
+    """
+
+    def __init__(self, cache="auto"):
+        if cache not in ("auto", "always", "never"):
+            raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
+        self.cache = cache
+        self.memory = {}
+        self.parts = {}
+
+    @property
+    def nbytes(self):
+        return sum([memory.nbytes for memory in self.memory.values()])
+
+    @property
+    def contents(self):
+        return tuple(self.parts)
+
+    def __repr__(self):
+        return f"Workspace(cache={self.cache!r}, nbytes={self.nbytes}, contents={self.contents})"
+
+    cdef int acquire(self) except -1:
+        if not cynorm_take(&self.busy):
+            raise RuntimeError("workspace is in use by another call")
+        return 0
+
+    cdef int release(self) except -1:
+        cynorm_give(&self.busy)
+        return 0
+
+    cdef int bind(self, object owner, object key) except -1:
+        """Start a forward call: forget the last one."""
+        self.parts.clear()
+        self.owner = owner
+        self.key = key
+        return 0
+
+    cdef object part(self, str name, tuple shape, object dtype):
+        """An uninitialised array, C-contiguous, kept under this name until the next forward."""
+        cdef object count = dtype.itemsize
+        for n in shape:
+            count *= n
+        memory = self.memory.get(name)
+        if memory is None or memory.nbytes < count:
+            memory = self.memory[name] = np.empty(count, np.uint8)
+        array = memory[:count].view(dtype).reshape(shape)
+        self.parts[name] = array
+        return array
+
+    cdef int match(self, object owner, object key) except -1:
+        """Refuse a backward call other than that of the last forward."""
+        if self.owner is None:
+            raise ValueError("workspace holds no forward call; pass it to forward first")
+        if self.owner != owner:
+            raise ValueError(f"workspace was filled by {self.owner}, got a backward of {owner}")
+        if self.key != key:
+            raise ValueError(f"workspace was filled by a forward of {self.key}, got a backward of {key}")
+        return 0

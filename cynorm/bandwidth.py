@@ -1,0 +1,67 @@
+"""The machine's limit: how fast memory streams through its cores."""
+
+import time
+
+import numpy as np
+
+from cynorm import _bandwidth, _dispatch
+
+
+def streaming_limit(reads=1, writes=1, nbytes=1 << 28, num_threads=None, streaming=True):
+    """Measure how fast this machine streams memory.
+
+    Parameters
+    ----------
+    reads, writes : int
+        Arrays read (1 or 2) and written (0 or 1) in one pass.
+    nbytes : int
+        Bytes in all these arrays together.
+    num_threads : int, optional
+        Default: `get_num_threads()`.
+    streaming : bool
+        Whether the writes bypass the cache.
+
+    Returns
+    -------
+    float
+        GB/s, the best of a few passes over touched memory; reads and writes counted once each.
+
+    Examples
+    --------
+    >>> import cynorm
+    >>> cynorm.streaming_limit(nbytes=1 << 20) > 0
+    True
+    """
+    if reads not in (1, 2) or writes not in (0, 1) or (reads, writes) == (2, 0):
+        raise ValueError(f"reads and writes must be (1, 0), (1, 1) or (2, 1), got ({reads!r}, {writes!r})")
+    run = stream_pass(reads, writes, nbytes, num_threads, streaming)
+    moved = run()
+    best, spent, passes = float("inf"), 0.0, 0
+    while passes < 3 or (spent < 0.2 and passes < 1000):
+        start = time.perf_counter()
+        run()
+        elapsed = time.perf_counter() - start
+        best, spent, passes = min(best, elapsed), spent + elapsed, passes + 1
+    return moved / best / 1e9
+
+
+def stream_pass(reads, writes, nbytes, num_threads=None, streaming=True):
+    """A callable that makes one pass over memory it keeps touched, and returns the bytes it moved."""
+    threads = num_threads or _dispatch.get_num_threads()
+    chunk = max(256, nbytes // (reads + writes) // threads // 256 * 256)
+    arrays = [_aligned(chunk * threads) for _ in range(reads + writes)]
+    out = arrays.pop() if writes else None
+    second = arrays[1] if reads == 2 else None
+
+    def run():
+        _bandwidth.sweep(out, arrays[0], second, chunk, streaming, threads)
+        return chunk * threads * (reads + writes)
+
+    return run
+
+
+def _aligned(nbytes):
+    memory = np.zeros(nbytes + 64, np.int8)
+    memory[:] = 1
+    start = -memory.ctypes.data % 64
+    return memory[start : start + nbytes]

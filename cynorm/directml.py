@@ -1,0 +1,514 @@
+"""DirectML's normalization operators on NumPy arrays, field by field.
+
+One function per ``DML_*_OPERATOR_DESC``: its input tensors are the positional arguments, its other fields
+keywords, its output tensors the results and, where wanted, ``out=``. The documents' tensor constraints are
+checked; their data types are FLOAT32 and FLOAT16, to which this module adds bfloat16 and float64. Any
+memory order will do: DirectML's Strides are the arrays' own.
+
+Where a document contradicts itself or its users, the function's docstring tells what it says and what
+happens here.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from cynorm.batch_norm import Activation, BatchNorm
+from cynorm.lrn import LRN, _finite
+
+__all__ = [
+    "BatchNormalizationGrad",
+    "BatchNormalizationTraining",
+    "batch_normalization",
+    "batch_normalization_grad",
+    "batch_normalization_training",
+    "batch_normalization_training_grad",
+    "local_response_normalization",
+    "local_response_normalization_grad",
+]
+
+_DATA_TYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+class BatchNormalizationTraining(NamedTuple):
+    """Outputs of :func:`batch_normalization_training`."""
+
+    output: np.ndarray
+    output_mean: np.ndarray
+    output_variance: np.ndarray
+
+
+class BatchNormalizationGrad(NamedTuple):
+    """Outputs of :func:`batch_normalization_grad` and :func:`batch_normalization_training_grad`."""
+
+    output_gradient: np.ndarray
+    output_scale_gradient: np.ndarray
+    output_bias_gradient: np.ndarray
+
+
+class _Constraints:
+    """The "Tensor constraints" and "Tensor support" of one document.
+
+    Parameters
+    ----------
+    dimension_counts : (int, int)
+        Fewest and most dimensions.
+    data : tuple of str
+        The arguments of InputDimensions, the input first.
+    parameters : tuple of str
+        The arguments whose dimensions are each 1 or the input's.
+    same_sizes : bool
+        Whether all parameters have the same Sizes.
+    """
+
+    def __init__(self, dimension_counts, data, parameters=(), same_sizes=True):
+        self._fewest, self._most = dimension_counts
+        self._data = data
+        self._parameters = parameters
+        self._same_sizes = same_sizes
+        # Sizes and data types repeat from call to call: each combination is verified once.
+        self._verified_axes = lru_cache(maxsize=1024)(self._verify)
+
+    def check(self, *tensors):
+        """Check the arrays (None: absent), data, then parameters; return the axes of parameter size 1."""
+        try:
+            return self._verified_axes(*[None if t is None else (t.shape, t.dtype) for t in tensors])
+        except AttributeError:
+            for name, tensor in zip(self._data + self._parameters, tensors, strict=True):
+                if not isinstance(tensor, np.ndarray | None):
+                    raise TypeError(f"{name} must be a NumPy array, got {type(tensor).__name__}") from None
+            raise
+
+    def _verify(self, *tensors):
+        data = [(n, *t) for n, t in zip(self._data, tensors, strict=False) if t]
+        parameters = [(n, *t) for n, t in zip(self._parameters, tensors[len(self._data) :], strict=True) if t]
+        name, sizes, data_type = data[0]
+        if data_type.name not in _DATA_TYPES or not data_type.isnative:
+            raise TypeError(
+                f"{name} must have one of the data types {', '.join(_DATA_TYPES)}, got {data_type!r}"
+            )
+        if not self._fewest <= len(sizes) <= self._most:
+            allowed = self._most if self._fewest == self._most else f"{self._fewest} to {self._most}"
+            raise ValueError(f"{name} must have {allowed} dimensions, got {len(sizes)}: {sizes}")
+        for other, _, other_type in data + parameters:
+            if other_type != data_type:
+                raise TypeError(f"{other} must have the DataType of {name}, {data_type}, got {other_type}")
+        for other, other_sizes, _ in data:
+            if other_sizes != sizes:
+                raise ValueError(f"{other} must have the Sizes of {name}, {sizes}, got {other_sizes}")
+        first = parameters[0] if parameters else None
+        for other, other_sizes, _ in parameters:
+            if len(other_sizes) != len(sizes):
+                raise ValueError(
+                    f"{other} must have the DimensionCount of {name}, {len(sizes)}, got {other_sizes}"
+                )
+            if any(m not in (1, n) for m, n in zip(other_sizes, sizes, strict=True)):
+                raise ValueError(
+                    f"dimensions of {other} must be 1 or those of {name}, {sizes}, got {other_sizes}"
+                )
+            if self._same_sizes and other_sizes != first[1]:
+                raise ValueError(f"{other} must have the Sizes of {first[0]}, {first[1]}, got {other_sizes}")
+        return tuple(axis for axis, size in enumerate(first[1]) if size == 1) if first else ()
+
+
+_LRN = _Constraints((4, 4), ("input", "out"))
+_LRN_GRAD = _Constraints((4, 4), ("input", "input_gradient", "out"))
+_BN = _Constraints((1, 8), ("input", "out"), ("mean", "variance", "scale", "bias"), same_sizes=False)
+_BN_TRAINING = _Constraints(
+    (1, 8), ("input", "fused_add", "out[0]"), ("scale", "bias", "out[1]", "out[2]")
+)  # fmt: skip
+_BN_GRAD = _Constraints(
+    (1, 8), ("input", "input_gradient", "out[0]"), ("mean", "variance", "scale", "out[1]", "out[2]")
+)  # fmt: skip
+
+
+@lru_cache(maxsize=256, typed=True)
+def _lrn(cross_channel, local_size, alpha, beta, bias, divisor):
+    return LRN(
+        local_size,
+        alpha,
+        beta,
+        _finite("bias", bias),
+        region="across_channels" if cross_channel else "within_channel",
+        window="onnx",
+        divisor=local_size if divisor is None else divisor,
+    )
+
+
+@lru_cache(maxsize=256, typed=True)
+def _batch_norm(epsilon, axes, fused_activation=None):
+    if isinstance(fused_activation, str):
+        fused_activation = Activation(fused_activation.lower().removeprefix("dml_operator_activation_"))
+    return BatchNorm(epsilon, axes=axes, activation=fused_activation)
+
+
+def local_response_normalization(
+    input,
+    *,
+    cross_channel,
+    local_size,
+    alpha=0.0001,
+    beta=0.75,
+    bias=1.0,
+    divisor=None,
+    out=None,
+    num_threads=None,
+):
+    """DML_LOCAL_RESPONSE_NORMALIZATION_OPERATOR_DESC.
+
+    ``output = input / (bias + (alpha / divisor) * sum(x**2 for x in the local region)) ** beta``
+
+    Parameters
+    ----------
+    input : (N, C, H, W) array of float32, float16, bfloat16 or float64
+        InputTensor.
+    cross_channel : bool
+        CrossChannel. True: the region is `local_size` channels at one position. False: `local_size` x
+        `local_size` positions of one channel. The gradient's document has its explanation of LocalSize the
+        other way round ("if CrossChannel is TRUE, then this is the width and height of the local region"),
+        against its own explanation of CrossChannel and against every public caller; so here it is read as
+        swapped.
+    local_size : int
+        LocalSize, at least 1. An even size reaches one element further to the right: ``floor((local_size -
+        1) / 2)`` elements on the left, ``ceil((local_size - 1) / 2)`` on the right. The region is clipped
+        at the borders.
+    alpha, beta, bias : float
+        Alpha, Beta, Bias.
+    divisor : float, optional
+        What alpha is divided by. The document says LocalSize in both cases, and so does the default. Across
+        channels that is the number of elements in the region. Within a channel it is not, and no public
+        caller shows what DirectML does there: pass ``local_size**2`` for the convention of Caffe and
+        oneDNN.
+    out : array, optional
+        OutputTensor: Sizes and DataType of `input`, any strides; may be `input` itself.
+    num_threads : int, optional
+        As for :meth:`cynorm.LRN.forward`.
+
+    Returns
+    -------
+    output : (N, C, H, W) array
+        `out`, or a new array in the memory order of `input`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a tensor breaks the document's constraints or a field is out of its range; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.full((1, 3, 1, 1), 2, np.float32)
+    >>> local_response_normalization(x, cross_channel=True, local_size=3, alpha=3, beta=1).ravel()
+    array([0.22222222, 0.15384616, 0.22222222], dtype=float32)
+    """
+    _LRN.check(input, out)
+    lrn = _lrn(cross_channel, local_size, alpha, beta, bias, divisor)
+    return lrn.forward(input, out, num_threads=num_threads)
+
+
+def local_response_normalization_grad(
+    input,
+    input_gradient,
+    *,
+    cross_channel,
+    local_size,
+    alpha=0.0001,
+    beta=0.75,
+    bias=1.0,
+    divisor=None,
+    out=None,
+    num_threads=None,
+):
+    """DML_LOCAL_RESPONSE_NORMALIZATION_GRAD_OPERATOR_DESC.
+
+    The gradient of :func:`local_response_normalization`.
+
+    For even sizes the backward region is the mirror of the forward one, as the derivative demands.
+
+    Parameters
+    ----------
+    input : (N, C, H, W) array of float32, float16, bfloat16 or float64
+        InputTensor.
+    input_gradient : (N, C, H, W) array
+        InputGradientTensor, the incoming gradient: Sizes and DataType of `input`.
+    cross_channel, local_size, alpha, beta, bias, divisor
+        As in :func:`local_response_normalization`, which also tells how the document's sentence on
+        CrossChannel and LocalSize is read.
+    out : array, optional
+        OutputGradientTensor: Sizes and DataType of `input`; may be `input` or `input_gradient` itself.
+    num_threads : int, optional
+        As for :meth:`cynorm.LRN.backward`.
+
+    Returns
+    -------
+    output_gradient : (N, C, H, W) array
+        `out`, or a new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a tensor breaks the document's constraints or a field is out of its range; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.full((1, 3, 1, 1), 2, np.float32)
+    >>> local_response_normalization_grad(x, x, cross_channel=True, local_size=1, alpha=1, beta=1).ravel()
+    array([-0.24, -0.24, -0.24], dtype=float32)
+    """
+    _LRN_GRAD.check(input, input_gradient, out)
+    lrn = _lrn(cross_channel, local_size, alpha, beta, bias, divisor)
+    return lrn.backward(input_gradient, input, out, num_threads=num_threads)
+
+
+def batch_normalization(
+    input,
+    mean,
+    variance,
+    scale,
+    bias,
+    *,
+    spatial=True,
+    epsilon,
+    fused_activation=None,
+    out=None,
+    num_threads=None,
+):
+    """DML_BATCH_NORMALIZATION_OPERATOR_DESC: normalization with given statistics.
+
+    ``output = fused_activation(scale * ((input - mean) / sqrt(variance + epsilon)) + bias)``
+
+    Parameters
+    ----------
+    input : array of 1 to 8 dimensions, float32, float16, bfloat16 or float64
+        InputTensor.
+    mean, variance, scale, bias : array
+        MeanTensor, VarianceTensor, ScaleTensor, BiasTensor: DataType and DimensionCount of `input`, each
+        dimension 1 or that of `input`. Each broadcasts on its own.
+    spatial : bool
+        Spatial: deprecated in the document, and without effect.
+    epsilon : float
+        Epsilon.
+    fused_activation : str or cynorm.Activation, optional
+        FusedActivation. A str stands for the activation with its default parameters and may be DirectML's
+        name, such as ``"DML_OPERATOR_ACTIVATION_RELU"``.
+    out : array, optional
+        OutputTensor: Sizes and DataType of `input`; may be `input` itself.
+    num_threads : int, optional
+        As for :meth:`cynorm.BatchNorm.forward_inference`.
+
+    Returns
+    -------
+    output : array
+        `out`, or a new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a tensor breaks the document's constraints or a field is out of its range; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = np.ones((1, 1), np.float32)
+    >>> batch_normalization(np.float32([[3, 5]]), one, 3 * one, 2 * one, one, epsilon=1)
+    array([[3., 5.]], dtype=float32)
+    """
+    axes = _BN.check(input, out, mean, variance, scale, bias)
+    bn = _batch_norm(epsilon, axes, fused_activation)
+    return bn.forward_inference(input, mean, variance, scale, bias, out=out, num_threads=num_threads)
+
+
+def batch_normalization_training(
+    input, scale, bias, fused_add=None, *, epsilon, fused_activation=None, out=None, num_threads=None
+):
+    """DML_BATCH_NORMALIZATION_TRAINING_OPERATOR_DESC: normalization with the statistics of the input itself.
+
+    ``output = fused_activation(scale * ((input - mean) / sqrt(variance + epsilon)) + bias + fused_add)``
+
+    Mean and (population) variance are taken over the dimensions in which `scale` and `bias` have size 1.
+
+    Parameters
+    ----------
+    input : array of 1 to 8 dimensions, float32, float16, bfloat16 or float64
+        InputTensor.
+    scale, bias : array
+        ScaleTensor, BiasTensor: DataType and DimensionCount of `input`, the same Sizes as each other, each
+        dimension 1 or that of `input`.
+    fused_add : array, optional
+        FusedAddTensor: Sizes and DataType of `input`.
+    epsilon : float
+        Epsilon.
+    fused_activation : str or cynorm.Activation, optional
+        FusedActivation, as in :func:`batch_normalization`.
+    out : tuple of 3 arrays or None, optional
+        OutputTensor, of the Sizes of `input`; OutputMeanTensor and OutputVarianceTensor, of the Sizes of
+        `scale`; all of the DataType of `input`. None entries are allocated.
+    num_threads : int, optional
+        As for :meth:`cynorm.BatchNorm.forward_training`.
+
+    Returns
+    -------
+    BatchNormalizationTraining
+        output, output_mean, output_variance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a tensor breaks the document's constraints or a field is out of its range; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = np.ones((1, 1), np.float32)
+    >>> batch_normalization_training(np.float32([[3, 5]]), 2 * one, one, epsilon=0).output
+    array([[-1.,  3.]], dtype=float32)
+    """
+    out, out_mean, out_variance = _three(out)
+    axes = _BN_TRAINING.check(input, fused_add, out, scale, bias, out_mean, out_variance)
+    bn = _batch_norm(epsilon, axes, fused_activation)
+    output, mean, variance = bn.forward_training(
+        input, scale, bias, add=fused_add, out=out, num_threads=num_threads
+    )
+    return BatchNormalizationTraining(
+        output, _store(mean, scale, out_mean), _store(variance, scale, out_variance)
+    )
+
+
+def batch_normalization_grad(
+    input, input_gradient, mean, variance, scale, *, epsilon, out=None, num_threads=None
+):
+    """DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC: the gradient of :func:`batch_normalization`.
+
+    The statistics are constants here; sums run over the dimensions in which the parameters have size 1::
+
+        output_gradient = input_gradient * (scale / sqrt(variance + epsilon))
+        output_scale_gradient = sum(input_gradient * (input - mean) / sqrt(variance + epsilon))
+        output_bias_gradient = sum(input_gradient)
+
+    Parameters
+    ----------
+    input : array of 1 to 8 dimensions, float32, float16, bfloat16 or float64
+        InputTensor.
+    input_gradient : array
+        InputGradientTensor: Sizes and DataType of `input`.
+    mean, variance, scale : array
+        MeanTensor, VarianceTensor, ScaleTensor: DataType and DimensionCount of `input`, all of the same
+        Sizes, each dimension 1 or that of `input`.
+    epsilon : float
+        Epsilon.
+    out : tuple of 3 arrays or None, optional
+        OutputGradientTensor, of the Sizes of `input`; OutputScaleGradientTensor and
+        OutputBiasGradientTensor, of the Sizes of `mean`; all of the DataType of `input`. None entries are
+        allocated.
+    num_threads : int, optional
+        As for :meth:`cynorm.BatchNorm.backward_inference`.
+
+    Returns
+    -------
+    BatchNormalizationGrad
+        output_gradient, output_scale_gradient, output_bias_gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a tensor breaks the document's constraints or a field is out of its range; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = np.ones((1, 1), np.float32)
+    >>> x = np.float32([[3, 5]])
+    >>> batch_normalization_grad(x, x, 4 * one, one, one, epsilon=3).output_scale_gradient
+    array([[1.]], dtype=float32)
+    """
+    out, out_scale, out_bias = _three(out)
+    axes = _BN_GRAD.check(input, input_gradient, out, mean, variance, scale, out_scale, out_bias)
+    bn = _batch_norm(epsilon, axes)
+    grads = bn.backward_inference(
+        input_gradient, input, mean, variance, scale, out=out, num_threads=num_threads
+    )
+    return BatchNormalizationGrad(
+        grads.diff_src, _store(grads.diff_scale, scale, out_scale), _store(grads.diff_shift, scale, out_bias)
+    )
+
+
+def batch_normalization_training_grad(
+    input, input_gradient, mean, variance, scale, *, epsilon, out=None, num_threads=None
+):
+    """DML_BATCH_NORMALIZATION_TRAINING_GRAD_OPERATOR_DESC.
+
+    The gradient of :func:`batch_normalization_training`.
+
+    Sums and means run over the dimensions in which the parameters have size 1::
+
+        output_gradient = scale / sqrt(variance + epsilon) * (
+            input_gradient - mean(input_gradient)
+            - (input - mean) * mean(input_gradient * (input - mean)) / (variance + epsilon)
+        )
+        output_scale_gradient = sum(input_gradient * (input - mean) / sqrt(variance + epsilon))
+        output_bias_gradient = sum(input_gradient)
+
+    The document defines ``InputCentered = InputCentered - mean(InputCentered)``, a name by itself. It is
+    read as ``Input - mean(Input)``, the only reading under which the result is the gradient of the forward
+    operator.
+
+    The document also centres the input with ``mean(Input)`` in the first output but with MeanTensor in the
+    second. The two agree whenever MeanTensor is what the forward operator returned; here MeanTensor is used
+    in both, which spares a pass over the input.
+
+    Parameters
+    ----------
+    input, input_gradient, mean, variance, scale, epsilon, out, num_threads
+        As in :func:`batch_normalization_grad`, `mean` and `variance` being those that
+        :func:`batch_normalization_training` returned.
+
+    Returns
+    -------
+    BatchNormalizationGrad
+        output_gradient, output_scale_gradient, output_bias_gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a tensor breaks the document's constraints or a field is out of its range; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = np.ones((1, 1), np.float32)
+    >>> x = np.float32([[3, 5]])
+    >>> batch_normalization_training_grad(x, x * x, 4 * one, one, one, epsilon=3).output_bias_gradient
+    array([[34.]], dtype=float32)
+    """
+    out, out_scale, out_bias = _three(out)
+    axes = _BN_GRAD.check(input, input_gradient, out, mean, variance, scale, out_scale, out_bias)
+    bn = _batch_norm(epsilon, axes)
+    grads = bn.backward_training(
+        input_gradient, input, scale, mean=mean, variance=variance, out=out, num_threads=num_threads
+    )
+    return BatchNormalizationGrad(
+        grads.diff_src, _store(grads.diff_scale, scale, out_scale), _store(grads.diff_shift, scale, out_bias)
+    )
+
+
+def _three(out):
+    """Unpack ``out=`` of an operator with three outputs."""
+    if out is None:
+        return None, None, None
+    if not isinstance(out, tuple) or len(out) != 3:
+        raise TypeError(f"out must be a tuple of 3 arrays or None, got {out!r}")
+    for index, array in enumerate(out):
+        if isinstance(array, np.ndarray) and not array.flags.writeable:
+            raise ValueError(f"out[{index}] must be writable, got a read-only array")
+    return out
+
+
+def _store(values, like, out):
+    """Give one value per statistic the Sizes and DataType of `like`, in `out` where it is given."""
+    values = values.reshape(like.shape)
+    if out is None:
+        return values.astype(like.dtype, copy=False)
+    out[...] = values
+    return out

@@ -1,0 +1,45 @@
+/* The tables built for this architecture, best first, and whether this machine (CPU and OS) can run each. */
+
+#include "../../include/cynorm/cynorm.h"
+
+extern const cynorm_kernels cynorm_kernels_baseline;
+
+#if defined(__x86_64__)
+
+extern const cynorm_kernels cynorm_kernels_x86_64_v3, cynorm_kernels_x86_64_v4;
+
+static const cynorm_kernels *const cynorm_tables[] = {&cynorm_kernels_x86_64_v4, &cynorm_kernels_x86_64_v3,
+                                                      &cynorm_kernels_baseline};
+
+/* The compiler's runtime asks XGETBV too: an AVX that the OS does not save counts as absent. */
+static int cynorm_table_runs(int i) {
+    __builtin_cpu_init();
+    int v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+             __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    if (i == 0)
+        return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
+    return i == 1 ? v3 : 1;
+}
+
+#else
+
+static const cynorm_kernels *const cynorm_tables[] = {&cynorm_kernels_baseline};
+static int cynorm_table_runs(int i) { return i == 0; }
+
+#endif
+
+enum { CYNORM_TABLES = sizeof(cynorm_tables) / sizeof(cynorm_tables[0]) };
+
+/* ---- libgomp hangs in the child of a process that has used it: after such a fork, one thread ---- */
+
+#if defined(_WIN32)
+static int cynorm_threads_forbidden, cynorm_threads_used;
+static void cynorm_watch_fork(void) {}
+#else
+#include <pthread.h>
+static int cynorm_threads_forbidden, cynorm_threads_used;
+static void cynorm_after_fork(void) { cynorm_threads_forbidden = cynorm_threads_used; }
+static void cynorm_watch_fork(void) { pthread_atfork(NULL, NULL, cynorm_after_fork); }
+#endif

@@ -1,0 +1,39 @@
+"""What the axes of an array mean."""
+
+import difflib
+from typing import NamedTuple
+
+
+class Axes(NamedTuple):
+    """Where a layout has its axes; the batch is always axis 0."""
+
+    ndim: int
+    channel: int
+    spatial_first: int
+    spatial: int  # how many, one after another
+    block: int  # channels in the last axis of a blocked layout, else 0
+
+
+_SPATIAL = ("", "W", "HW", "DHW")
+
+LAYOUTS = {
+    **{f"NC{s}": Axes(2 + len(s), 1, 2, len(s), 0) for s in _SPATIAL},
+    **{f"N{s}C": Axes(2 + len(s), 1 + len(s), 1, len(s), 0) for s in _SPATIAL[1:]},
+    **{f"nC{s.lower()}{b}c": Axes(3 + len(s), 1, 2, len(s), b) for b in (8, 16) for s in _SPATIAL[1:]},
+}
+
+
+def parse(layout):
+    """The axes of a layout; a ValueError with the nearest spelling for an unknown one.
+
+    Examples
+    --------
+    >>> parse("NHWC").channel
+    3
+    """
+    try:
+        return LAYOUTS[layout]
+    except (KeyError, TypeError):
+        near = difflib.get_close_matches(str(layout), LAYOUTS, 1, 0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}{hint}") from None

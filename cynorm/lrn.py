@@ -1,0 +1,284 @@
+"""Local response normalization: parameters, their checks, and what the documentation promises."""
+
+import difflib
+import math
+import operator
+
+from cynorm import _lrn, layout as _layout
+
+_REGIONS = ("across_channels", "within_channel")
+
+# How many neighbours an even local_size of n takes to the left and to the right; an odd one takes (n-1)/2 on both sides.
+_EVEN_WINDOWS = {
+    "onednn": lambda n: (n // 2 - 1, n // 2 - 1),
+    "onnx": lambda n: (n // 2 - 1, n // 2),
+    "torch": lambda n: (n // 2, n // 2 - 1),
+}
+
+
+class LRN:
+    """Local response normalization, forward and backward.
+
+    Each element is divided by a power of the mean square of its neighbourhood::
+
+        omega = k + alpha / divisor * sum(src[window] ** 2)
+        dst   = src * omega ** -beta
+
+    Parameters
+    ----------
+    local_size : int
+        Number n of cells of the window along each of its axes, at least 1; it may be larger than the tensor.
+    alpha, beta, k : float
+        Any finite numbers.
+    region : {"across_channels", "within_channel"}
+        Whether the window lies along the channels, or is a box over all the spatial axes (0 to 3 of them).
+    layout : str
+        What the axes of the arrays mean: NC, NCW, NCHW, NCDHW, NWC, NHWC, NDHWC, or blocked: nCw8c, nChw8c, nCdhw8c,
+        nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial..., block). The order in memory is
+        whatever the strides say; every order runs without a copy of the tensor.
+    channels : int, optional
+        Number of channels, for a blocked layout whose last block is not full. What lies past them is read as zero and
+        written as zero.
+    window : {"onednn", "onnx", "torch"}
+        Where an even window lies: n/2-1 cells on both sides (and still divided by n), n/2-1 left and n/2 right,
+        or n/2 left and n/2-1 right.
+    divisor : float, optional
+        What alpha is divided by. Default: the number of cells of the whole window, n or n to the number of spatial
+        axes, at the borders too.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter is not one of the above.
+
+    Notes
+    -----
+    An LRN holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one.
+    float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
+    threads or on the memory order.
+
+    Source: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural Networks" (2012),
+    in oneDNN's form.
+
+    Examples
+    --------
+    >>> import cynorm, numpy as np
+    >>> lrn = cynorm.LRN(local_size=3, alpha=3.0, beta=0.5)
+    >>> src = np.array([[1, 2, 2, 0]], np.float32).reshape(1, 4, 1, 1)
+    >>> lrn.forward(src).ravel().round(4).tolist()     # omega: 6, 10, 9, 5
+    [0.4082, 0.6325, 0.6667, 0.0]
+    """
+
+    __slots__ = ("local_size", "alpha", "beta", "k", "region", "layout", "channels", "window", "divisor", "_problem")
+
+    def __init__(self, local_size=5, alpha=1e-4, beta=0.75, k=1.0, *, region="across_channels", layout="NCHW",
+                 channels=None, window="onednn", divisor=None):
+        def keep(name, value):
+            object.__setattr__(self, name, value)
+
+        keep("local_size", _integer("local_size", local_size))
+        keep("alpha", _finite("alpha", alpha))
+        keep("beta", _finite("beta", beta))
+        keep("k", _finite("k", k))
+        keep("region", _choice("region", region, _REGIONS))
+        keep("layout", layout)
+        keep("window", _choice("window", window, tuple(_EVEN_WINDOWS)))
+        axes = _layout.parse(layout)
+        keep("channels", None if channels is None else _integer("channels", channels))
+        if divisor is not None:
+            divisor = _finite("divisor", divisor)
+            if divisor == 0:
+                raise ValueError("divisor must not be 0, got 0")
+        keep("divisor", divisor)
+
+        n = self.local_size
+        left, right = _EVEN_WINDOWS[window](n) if n % 2 == 0 else ((n - 1) // 2, (n - 1) // 2)
+        cells = n if region == "across_channels" else n**axes.spatial
+        alpha = self.alpha / (cells if divisor is None else divisor)
+        keep("_problem", _lrn.Problem(self, axes, left, right, alpha))
+
+    def forward(self, src, out=None, workspace=None, num_threads=None):
+        """Normalize src.
+
+        Parameters
+        ----------
+        src : array of float32, float64, float16 or bfloat16
+            Axes as `layout` says, any strides.
+        out : array, optional
+            Where to write: of src's shape and dtype, any strides. It may be src itself, and must not overlap it
+            otherwise. Default: a new array in src's memory order.
+        workspace : Workspace, optional
+            Keeps for `backward` what is worth keeping.
+        num_threads : int, optional
+            Threads for this call; default: `get_num_threads()`.
+
+        Returns
+        -------
+        dst : array
+            `out`, or the new array.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit; nothing has been written then.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> src = np.ones((1, 8, 2, 2), np.float32)
+        >>> dst = cynorm.LRN(alpha=5.0, beta=1.0).forward(src)
+        >>> dst[0, :, 0, 0].round(3).tolist()
+        [0.25, 0.2, 0.167, 0.167, 0.167, 0.167, 0.2, 0.25]
+        """
+        return self._problem.forward(src, out, workspace, num_threads)
+
+    def backward(self, diff_dst, src, out=None, workspace=None, num_threads=None, *, dst=None):
+        """The gradient with respect to src::
+
+            diff_src = diff_dst * omega ** -beta
+                       - 2 * alpha * beta / divisor * src * sum(diff_dst * src * omega ** (-beta - 1))
+
+        where the sum is over all cells whose window holds this one.
+
+        Parameters
+        ----------
+        diff_dst : array
+            The gradient with respect to dst, of src's shape and dtype; its memory order may differ.
+        src : array
+            What `forward` was given.
+        out : array, optional
+            Where to write: it may be diff_dst, src or dst itself, and must not overlap them otherwise.
+        workspace : Workspace, optional
+            The one that `forward` filled for the same parameters, shape and dtype. Without one everything is recomputed
+            from src, with the same result to the last bit.
+        num_threads : int, optional
+            Threads for this call; default: `get_num_threads()`.
+        dst : array, optional
+            TensorFlow's convention: this stands for ``src * omega ** -beta`` in the sum.
+
+        Returns
+        -------
+        diff_src : array
+            `out`, or a new array in src's memory order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit, or the workspace is of another call; nothing has been written then.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> src = np.full((1, 1, 1, 1), 2.0)
+        >>> lrn = cynorm.LRN(local_size=1, alpha=1.0, beta=1.0)     # dst = x / (1 + x^2)
+        >>> lrn.backward(np.ones_like(src), src).item()             # (1 - x^2) / (1 + x^2)^2
+        -0.12
+        """
+        return self._problem.backward(diff_dst, src, out, workspace, num_threads, dst)
+
+    def workspace_nbytes(self, shape, dtype, cache="auto"):
+        """Bytes that a `Workspace` takes for a forward call on such a tensor.
+
+        Examples
+        --------
+        >>> import cynorm
+        >>> cynorm.LRN().workspace_nbytes((1, 8, 4, 4), "float32", cache="always")
+        512
+        """
+        return self._problem.workspace_nbytes(shape, dtype, cache)
+
+    def implementation(self, src):
+        """The kernel that `forward` runs for such an array: operator and region, traversal, dtype, instruction set.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> cynorm.LRN().implementation(np.ones((1, 8, 4, 4), np.float32)).rsplit(":", 1)[0]
+        'lrn_across:plain:f32'
+        """
+        return self._problem.implementation(src)
+
+    def _parameters(self):
+        return {name: getattr(self, name) for name in self.__slots__[:-1]}
+
+    def __repr__(self):
+        return f"LRN({', '.join(f'{name}={value!r}' for name, value in self._parameters().items())})"
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, LRN) and self._parameters() == other._parameters())
+
+    def __hash__(self):
+        return hash(tuple(self._parameters().values()))
+
+    def __reduce__(self):
+        return _restore, (self._parameters(),)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"LRN is immutable: {name} cannot be set")
+
+    __delattr__ = __setattr__
+
+
+def _restore(parameters):
+    return LRN(**parameters)
+
+
+def _integer(name, value):
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer of at least 1, got {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {value!r}")
+    return number
+
+
+def _finite(name, value):
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a finite number, got {value!r}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return number
+
+
+def _choice(name, value, allowed):
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), allowed, 1, 0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}")
+    return value
+
+
+def lrn(src, local_size=5, alpha=1e-4, beta=0.75, k=1.0, *, region="across_channels", layout="NCHW", channels=None,
+        window="onednn", divisor=None, out=None, workspace=None, num_threads=None):
+    """`LRN(...).forward(src, ...)` in one call; see `LRN` for the parameters.
+
+    Examples
+    --------
+    >>> import cynorm, numpy as np
+    >>> cynorm.lrn(np.ones((1, 3, 3, 1)), region="within_channel", layout="NHWC").shape
+    (1, 3, 3, 1)
+    """
+    operator = LRN(local_size, alpha, beta, k, region=region, layout=layout, channels=channels, window=window,
+                   divisor=divisor)
+    return operator.forward(src, out, workspace, num_threads)
+
+
+def lrn_backward(diff_dst, src, local_size=5, alpha=1e-4, beta=0.75, k=1.0, *, region="across_channels", layout="NCHW",
+                 channels=None, window="onednn", divisor=None, out=None, workspace=None, num_threads=None, dst=None):
+    """`LRN(...).backward(diff_dst, src, ...)` in one call; see `LRN` for the parameters.
+
+    Examples
+    --------
+    >>> import cynorm, numpy as np
+    >>> src = np.ones((2, 8, 3, 3), np.float32)
+    >>> cynorm.lrn_backward(np.ones_like(src), src).shape
+    (2, 8, 3, 3)
+    """
+    operator = LRN(local_size, alpha, beta, k, region=region, layout=layout, channels=channels, window=window,
+                   divisor=divisor)
+    return operator.backward(diff_dst, src, out, workspace, num_threads, dst=dst)

@@ -1,0 +1,861 @@
+"""oneDNN's LRN and batch normalization primitives on NumPy arrays, in the manner of its C++ API.
+
+Descriptors, enumerations, flags and execution arguments keep oneDNN's names and values::
+
+    md = memory_desc((2, 16, 7, 7), data_type.f32, "nhwc")
+    pd = lrn_forward.primitive_desc(
+        prop_kind.forward_training, algorithm.lrn_across_channels, md, md, local_size=5, alpha=1e-4,
+        beta=0.75, k=1
+    )
+    lrn_forward(pd).execute({DNNL_ARG_SRC: src, DNNL_ARG_DST: dst, DNNL_ARG_WORKSPACE: workspace})
+
+What differs follows from NumPy. There are no engines and no streams: `execute` returns when it is done. A
+memory argument is an array with the shape and strides of its descriptor (`memory_desc.empty` makes one,
+`memory_desc.wrap` looks at an existing buffer as one), the workspace a `cynorm.Workspace`. Queries are
+attributes. A status other than success is a ValueError or TypeError. And f16, f64 and every pair of formats
+named here run on every CPU.
+"""
+
+import re
+from dataclasses import InitVar, dataclass, field
+from enum import IntEnum, IntFlag
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cynorm._workspace import Workspace
+from cynorm.batch_norm import BatchNorm
+from cynorm.lrn import LRN
+
+__all__ = [
+    "DNNL_ARG_DIFF_DST",
+    "DNNL_ARG_DIFF_SCALE",
+    "DNNL_ARG_DIFF_SHIFT",
+    "DNNL_ARG_DIFF_SRC",
+    "DNNL_ARG_DIFF_SRC_1",
+    "DNNL_ARG_DST",
+    "DNNL_ARG_MEAN",
+    "DNNL_ARG_SCALE",
+    "DNNL_ARG_SHIFT",
+    "DNNL_ARG_SRC",
+    "DNNL_ARG_SRC_1",
+    "DNNL_ARG_VARIANCE",
+    "DNNL_ARG_WORKSPACE",
+    "algorithm",
+    "batch_normalization_backward",
+    "batch_normalization_forward",
+    "data_type",
+    "lrn_backward",
+    "lrn_forward",
+    "memory_desc",
+    "normalization_flags",
+    "prop_kind",
+]
+
+DNNL_ARG_SRC = 1
+DNNL_ARG_SRC_1 = 2
+DNNL_ARG_DST = 17
+DNNL_ARG_MEAN = 49
+DNNL_ARG_VARIANCE = 50
+DNNL_ARG_SCALE = 51
+DNNL_ARG_SHIFT = 52
+DNNL_ARG_WORKSPACE = 64
+DNNL_ARG_DIFF_SRC = 129
+DNNL_ARG_DIFF_SRC_1 = 130
+DNNL_ARG_DIFF_DST = 145
+DNNL_ARG_DIFF_SCALE = 255
+DNNL_ARG_DIFF_SHIFT = 256
+
+_ARG_NAMES = {value: name for name, value in globals().items() if name.startswith("DNNL_ARG_")}
+
+
+class data_type(IntEnum):
+    """Type of an element."""
+
+    undef = 0
+    f16 = 1
+    bf16 = 2
+    f32 = 3
+    s8 = 5
+    u8 = 6
+    f64 = 7
+
+
+class prop_kind(IntEnum):
+    """Kind of propagation."""
+
+    forward_training = 64
+    forward_inference = 96
+    backward = 128
+    backward_data = 160
+
+
+class algorithm(IntEnum):
+    """Kind of LRN."""
+
+    lrn_across_channels = 0xAFF
+    lrn_within_channel = 0xBFF
+
+
+class normalization_flags(IntFlag):
+    """What a batch normalization does besides normalizing."""
+
+    none = 0x0
+    use_global_stats = 0x1
+    use_scale = 0x2
+    use_shift = 0x4
+    fuse_norm_relu = 0x8
+    fuse_norm_add_relu = 0x10
+
+
+_DTYPE_NAMES = {
+    data_type.f16: "float16",
+    data_type.bf16: "bfloat16",
+    data_type.f32: "float32",
+    data_type.s8: "int8",
+    data_type.u8: "uint8",
+    data_type.f64: "float64",
+}
+
+
+def _dtype(kind):
+    if kind == data_type.bf16:
+        # Registers "bfloat16" with NumPy; an optional dependency.
+        import ml_dtypes  # noqa: F401
+    return np.dtype(_DTYPE_NAMES[kind])
+
+
+@dataclass(frozen=True)
+class memory_desc:
+    """Dimensions, element type and memory format of a tensor, without its data.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Logical dimensions, in oneDNN's order whatever the format: N, C, then the spatial ones.
+    data_type : data_type
+        Type of an element.
+    format : str or tuple of int
+        A format tag or the strides in elements. Tags are oneDNN's: permutations of letters such as
+        ``"abcd"`` and ``"acdb"``, those with a block of channels such as ``"aBcd8b"``, and the aliases that
+        name the dimensions, such as ``"nchw"``, ``"nhwc"`` and ``"nChw8c"``. ``"any"`` leaves the choice to
+        the primitive, which takes the format of its source.
+
+    Attributes
+    ----------
+    strides : tuple of int
+        Strides in elements, that of the channels from block to block; None for ``"any"``.
+    inner_blk : int
+        Channels in a block, which lie together in memory; 1 for a plain format.
+
+    Examples
+    --------
+    >>> memory_desc((2, 16, 7, 5), data_type.f32, "nhwc").strides
+    (560, 1, 80, 16)
+    >>> memory_desc((2, 12, 7, 5), data_type.f32, "nChw8c").shape
+    (2, 2, 7, 5, 8)
+    """
+
+    dims: tuple
+    data_type: data_type
+    format: InitVar[str | tuple]
+    strides: tuple | None = field(init=False)
+    inner_blk: int = field(init=False)
+
+    def __post_init__(self, format):
+        dims = tuple(self.dims)
+        if any(n < 0 for n in dims):
+            raise ValueError(f"dims must not be negative, got {dims}")
+        kind = data_type(self.data_type)
+        block = 1
+        if not isinstance(format, str):
+            strides = tuple(format)
+            if len(strides) != len(dims):
+                raise ValueError(
+                    f"format must have one stride for each of the {len(dims)} dims, got {strides}"
+                )
+        elif format == "any":
+            strides = None
+        else:
+            order, block = _parse_tag(format, len(dims))
+            strides = _dense_strides(_array_shape(dims, block)[: len(dims)], order, block)
+        values = {"dims": dims, "data_type": kind, "strides": strides, "inner_blk": block}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def padded_dims(self):
+        """`dims`, the channels rounded up to whole blocks."""
+        return tuple(
+            -(-n // self.inner_blk) * self.inner_blk if i == 1 else n for i, n in enumerate(self.dims)
+        )
+
+    @cached_property
+    def shape(self):
+        """Shape of an array of this descriptor: `dims`, or (N, blocks, spatial..., `inner_blk`)."""
+        return _array_shape(self.dims, self.inner_blk)
+
+    @cached_property
+    def dtype(self):
+        """NumPy's dtype of an element."""
+        return _dtype(self.data_type)
+
+    @cached_property
+    def byte_strides(self):
+        """Strides of an array of this descriptor."""
+        inner = (1,) if self.inner_blk > 1 else ()
+        return tuple(stride * self.dtype.itemsize for stride in self.strides + inner)
+
+    @property
+    def is_zero(self):
+        """Whether there is nothing to describe, as when no workspace is needed."""
+        return self.data_type == data_type.undef
+
+    def get_size(self):
+        """Bytes that the tensor spans in memory, padding included."""
+        if self.is_zero or 0 in self.shape:
+            return 0
+        last = sum((n - 1) * stride for n, stride in zip(self.shape, self.byte_strides, strict=True))
+        return last + self.dtype.itemsize
+
+    def empty(self):
+        """Allocate an array of this descriptor, uninitialized."""
+        return self.wrap(np.empty(self.get_size(), np.uint8))
+
+    def wrap(self, buffer):
+        """Look at a C-contiguous buffer of at least `get_size()` bytes as an array of this descriptor."""
+        return np.ndarray(self.shape, self.dtype, buffer, strides=self.byte_strides)
+
+
+def _array_shape(dims, block):
+    if block == 1:
+        return dims
+    n, c, *spatial = dims
+    return (n, -(-c // block), *spatial, block)
+
+
+# oneDNN's letters for N, C, D, H and W in a tensor of so many dimensions.
+_NAMED_DIMS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
+
+
+def _parse_tag(tag, ndims):
+    """Return the axes of a format tag, slowest first, and the channels in a block."""
+    letters = "abcde"[:ndims]
+    named = _NAMED_DIMS.get(ndims, "")
+    lettered = tag
+    if "n" in tag:
+        lettered = tag.translate(str.maketrans(named + named.upper(), letters + letters.upper()))
+    match = re.fullmatch(r"([a-eB]+?)(?:(8|16)b)?", lettered)
+    if not match or sorted(match[1].lower()) != list(letters) or ("B" in match[1]) != bool(match[2]):
+        raise ValueError(
+            f"format must be 'any', strides or a tag of {ndims} dims such as {letters!r}, {named!r} or, with "
+            f"blocks of 8 or 16 channels, {letters.replace('b', 'B') + '8b'!r}, got {tag!r}"
+        )
+    return [letters.index(letter) for letter in match[1].lower()], int(match[2] or 1)
+
+
+def _dense_strides(dims, order, innermost):
+    strides = [0] * len(dims)
+    stride = innermost
+    for axis in reversed(order):
+        strides[axis] = stride
+        stride *= max(dims[axis], 1)
+    return tuple(strides)
+
+
+_NO_MEMORY = memory_desc((), data_type.undef, ())
+
+
+def _workspace_desc(pd):
+    shape = _array_shape(pd.src_desc.dims, pd._geometry.block)
+    nbytes = pd._op.workspace_nbytes(shape, pd.src_desc.dtype)
+    return memory_desc((nbytes,), data_type.u8, "a") if nbytes else _NO_MEMORY
+
+
+def _resolve(pd, source, *names):
+    """Check that the descriptors agree on the tensor; give those that left their format open the source's."""
+    like = getattr(pd, source)
+    if like.strides is None:
+        raise ValueError(f"{source} must have a format, got 'any'")
+    for name in names:
+        desc = getattr(pd, name)
+        if desc.dims != like.dims:
+            raise ValueError(f"{name} must have the dims of {source}, {like.dims}, got {desc.dims}")
+        if desc.data_type != like.data_type:
+            raise TypeError(f"{name} must be {like.data_type.name} as {source} is, got {desc.data_type.name}")
+        if desc.strides is None:
+            object.__setattr__(pd, name, like)
+
+
+def _require_kind(name, value, kinds):
+    if value not in kinds:
+        raise ValueError(f"{name} must be {' or '.join(kind.name for kind in kinds)}, got {value!r}")
+
+
+def _require_type(desc, allowed):
+    if desc.data_type not in allowed:
+        names = ", ".join(kind.name for kind in allowed)
+        raise TypeError(f"src_desc must be of type {names}, got {desc.data_type.name}")
+
+
+def _require_hint(pd, primitive, *names):
+    """Check that the forward primitive of the hint did what this one differentiates."""
+    if not isinstance(pd.hint_fwd_pd, primitive.primitive_desc):
+        raise TypeError(
+            f"hint_fwd_pd must be a {primitive.primitive_desc.__qualname__}, got {pd.hint_fwd_pd!r}"
+        )
+    for name in names:
+        if getattr(pd, name) != getattr(pd.hint_fwd_pd, name):
+            raise ValueError(
+                f"{name} must be hint_fwd_pd's {getattr(pd.hint_fwd_pd, name)!r}, got {getattr(pd, name)!r}"
+            )
+    forward, own = pd.hint_fwd_pd.src_desc, pd.src_desc
+    if (forward.dims, forward.data_type) != (own.dims, own.data_type):
+        raise ValueError(f"src_desc must have the dims and type of hint_fwd_pd's, {forward}, got {own}")
+
+
+class _Geometry:
+    """The one layout in which the kernels see all tensors of a primitive.
+
+    Plain formats differ in strides only. As soon as one tensor is blocked, the plain ones are seen in
+    blocks too, as strided views; so the channels must fill the blocks.
+    """
+
+    def __init__(self, *descs):
+        blocks = {desc.inner_blk for desc in descs}
+        self.block = max(blocks)
+        dims = descs[0].dims
+        if not 2 <= len(dims) <= 5:
+            raise ValueError(f"src_desc must have 2 to 5 dims, got {dims}")
+        self.channels = dims[1] if dims[1] % self.block else None
+        if blocks - {1, self.block} or (len(blocks) > 1 and self.channels):
+            formats = ", ".join(f"blocks of {block}" if block > 1 else "plain" for block in sorted(blocks))
+            raise ValueError(
+                f"formats {formats} of {dims[1]} channels cannot be seen in one way: unimplemented"
+            )
+        spatial = ("", "W", "HW", "DHW")[len(dims) - 2]
+        self.layout = f"NC{spatial}" if self.block == 1 else f"nC{spatial.lower()}{self.block}c"
+
+    def view(self, array, desc):
+        """See an array of `desc` in this layout."""
+        if desc.inner_blk == self.block:
+            return array
+        n, c, *spatial = array.shape
+        return np.moveaxis(array.reshape(n, c // self.block, self.block, *spatial), 2, -1)
+
+
+class _primitive:
+    """What all primitives share: the descriptor they are made from, and how they take their arguments."""
+
+    def __init__(self, primitive_desc):
+        if not isinstance(primitive_desc, self.primitive_desc):
+            raise TypeError(
+                f"primitive_desc must be a {self.primitive_desc.__qualname__}, got {primitive_desc!r}"
+            )
+        self._pd = primitive_desc
+
+    def get_primitive_desc(self):
+        """Return the descriptor this primitive was made from."""
+        return self._pd
+
+    def _take(self, args, index, desc):
+        array = args.get(index)
+        if (
+            type(array) is not np.ndarray
+            or array.shape != desc.shape
+            or array.strides != desc.byte_strides
+            or array.dtype != desc.dtype
+        ):
+            self._verify(array, index, desc)
+        return array
+
+    def _take_tensor(self, args, index, desc):
+        return self._pd._geometry.view(self._take(args, index, desc), desc)
+
+    @staticmethod
+    def _verify(array, index, desc):
+        name = _ARG_NAMES[index]
+        if array is None:
+            raise ValueError(f"args must hold {name} ({index})")
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
+        if array.dtype != desc.dtype:
+            raise TypeError(f"{name} must be {desc.dtype} as its descriptor says, got {array.dtype}")
+        if array.shape != desc.shape:
+            raise ValueError(f"{name} must have shape {desc.shape} as its descriptor says, got {array.shape}")
+        steps = zip(array.shape, array.strides, desc.byte_strides, strict=True)
+        if array.size and any(n > 1 and own != expected for n, own, expected in steps):
+            raise ValueError(
+                f"{name} must have strides {desc.byte_strides} as its descriptor says, got {array.strides}"
+            )
+
+    def _take_workspace(self, args, desc):
+        workspace = args.get(DNNL_ARG_WORKSPACE)
+        if workspace is None:
+            if desc is not _NO_MEMORY:
+                raise ValueError(
+                    f"args must hold DNNL_ARG_WORKSPACE ({DNNL_ARG_WORKSPACE}), of {desc.get_size()} bytes"
+                )
+        elif not isinstance(workspace, Workspace):
+            raise TypeError(f"DNNL_ARG_WORKSPACE must be a cynorm.Workspace, got {type(workspace).__name__}")
+        return workspace
+
+
+class _Queries:
+    """Queries that all primitive descriptors answer alike."""
+
+    @cached_property
+    def impl_info_str(self):
+        """Name of the implementation, such as ``"lrn_across:plain:f32:x86-64-v4"``."""
+        # Never touched, so never backed by memory.
+        return self._op.implementation(self._geometry.view(self.src_desc.empty(), self.src_desc))
+
+
+_FLOATS = (data_type.f32, data_type.bf16, data_type.f16, data_type.f64)
+_FORWARD = (prop_kind.forward_training, prop_kind.forward_inference)
+_BACKWARD = (prop_kind.backward, prop_kind.backward_data)
+
+
+def _lrn(pd):
+    return LRN(
+        pd.local_size,
+        pd.alpha,
+        pd.beta,
+        pd.k,
+        region="across_channels" if pd.algorithm == algorithm.lrn_across_channels else "within_channel",
+        layout=pd._geometry.layout,
+        channels=pd._geometry.channels,
+    )
+
+
+class lrn_forward(_primitive):
+    """Local response normalization, forward.
+
+    An even `local_size` has the window of oneDNN's reference: ``local_size / 2 - 1`` elements on either
+    side, the divisor staying `local_size`.
+    """
+
+    @dataclass(frozen=True)
+    class primitive_desc(_Queries):
+        """Descriptor of an :class:`lrn_forward`.
+
+        Parameters
+        ----------
+        prop_kind : prop_kind
+            forward_training or forward_inference.
+        algorithm : algorithm
+            lrn_across_channels or lrn_within_channel.
+        src_desc, dst_desc : memory_desc
+            Of the same dims (2 to 5) and type (f32, bf16, f16, f64), each in its own format. `dst_desc` may
+            leave it open.
+        local_size : int
+            Elements in the window (across channels) or along each side of it (within a channel).
+        alpha, beta, k : float
+            Parameters of the formula.
+
+        Attributes
+        ----------
+        workspace_desc : memory_desc
+            The bytes that a default :class:`cynorm.Workspace` will hold after `execute`. Zero (`is_zero`)
+            in inference, and where recomputing is cheaper than keeping anything: then none is needed.
+        impl_info_str : str
+            Name of the implementation.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the parameter, its value and what is allowed.
+
+        Examples
+        --------
+        >>> md = memory_desc((2, 16, 7, 7), data_type.f32, "nhwc")
+        >>> pd = lrn_forward.primitive_desc(
+        ...     prop_kind.forward_inference, algorithm.lrn_across_channels, md, md, 5, 1e-4, 0.75, 1
+        ... )
+        >>> src, dst = md.empty(), md.empty()
+        >>> src[...] = 1
+        >>> lrn_forward(pd).execute({DNNL_ARG_SRC: src, DNNL_ARG_DST: dst})
+        >>> float(dst[0, 0, 0, 0])
+        0.99995500...
+        """
+
+        prop_kind: prop_kind
+        algorithm: algorithm
+        src_desc: memory_desc
+        dst_desc: memory_desc
+        local_size: int
+        alpha: float
+        beta: float
+        k: float = 1.0
+
+        def __post_init__(self):
+            _require_kind("prop_kind", self.prop_kind, _FORWARD)
+            _require_kind("algorithm", self.algorithm, algorithm)
+            _require_type(self.src_desc, _FLOATS)
+            _resolve(self, "src_desc", "dst_desc")
+            self._op  # noqa: B018, checks the parameters
+
+        @cached_property
+        def _geometry(self):
+            return _Geometry(self.src_desc, self.dst_desc)
+
+        @cached_property
+        def _op(self):
+            return _lrn(self)
+
+        @cached_property
+        def workspace_desc(self):
+            return _workspace_desc(self) if self._training else _NO_MEMORY
+
+        @cached_property
+        def _training(self):
+            return self.prop_kind == prop_kind.forward_training
+
+    def execute(self, args):
+        """Compute DNNL_ARG_DST from DNNL_ARG_SRC.
+
+        Parameters
+        ----------
+        args : dict
+            Arrays by index. In training also DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`, if
+            `workspace_desc` is not zero; given needlessly it is bound all the same, so that a later
+            backward can tell it is its own.
+        """
+        pd = self._pd
+        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
+        dst = self._take_tensor(args, DNNL_ARG_DST, pd.dst_desc)
+        workspace = self._take_workspace(args, pd.workspace_desc) if pd._training else None
+        pd._op.forward(src, dst, workspace)
+
+
+class lrn_backward(_primitive):
+    """Local response normalization, backward: the gradient of :class:`lrn_forward`."""
+
+    @dataclass(frozen=True)
+    class primitive_desc(_Queries):
+        """Descriptor of an :class:`lrn_backward`.
+
+        Parameters
+        ----------
+        algorithm : algorithm
+            lrn_across_channels or lrn_within_channel.
+        diff_src_desc, diff_dst_desc, src_desc : memory_desc
+            Of the same dims and type, each in its own format. The first two may leave it open.
+        local_size, alpha, beta, k
+            As of the forward primitive.
+        hint_fwd_pd : lrn_forward.primitive_desc
+            The forward primitive.
+
+        Attributes
+        ----------
+        workspace_desc : memory_desc
+            That of `hint_fwd_pd`; zero also where formats that differ in blocks keep the two from sharing
+            one.
+        impl_info_str : str
+            Name of the implementation.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the parameter, its value and what is allowed.
+        """
+
+        algorithm: algorithm
+        diff_src_desc: memory_desc
+        diff_dst_desc: memory_desc
+        src_desc: memory_desc
+        local_size: int
+        alpha: float
+        beta: float
+        k: float
+        hint_fwd_pd: lrn_forward.primitive_desc
+
+        def __post_init__(self):
+            _require_type(self.src_desc, _FLOATS)
+            _resolve(self, "src_desc", "diff_src_desc", "diff_dst_desc")
+            _require_hint(self, lrn_forward, "algorithm", "local_size", "alpha", "beta", "k")
+
+        @cached_property
+        def _geometry(self):
+            return _Geometry(self.src_desc, self.diff_dst_desc, self.diff_src_desc)
+
+        @cached_property
+        def _op(self):
+            return _lrn(self)
+
+        @cached_property
+        def workspace_desc(self):
+            return self.hint_fwd_pd.workspace_desc if self._op == self.hint_fwd_pd._op else _NO_MEMORY
+
+    def execute(self, args):
+        """Compute DNNL_ARG_DIFF_SRC from DNNL_ARG_SRC and DNNL_ARG_DIFF_DST.
+
+        Parameters
+        ----------
+        args : dict
+            Arrays by index, and DNNL_ARG_WORKSPACE as the forward primitive left it, if `workspace_desc` is
+            not zero.
+
+        Raises
+        ------
+        ValueError
+            Also if the workspace is that of another call.
+        """
+        pd = self._pd
+        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
+        diff_dst = self._take_tensor(args, DNNL_ARG_DIFF_DST, pd.diff_dst_desc)
+        diff_src = self._take_tensor(args, DNNL_ARG_DIFF_SRC, pd.diff_src_desc)
+        workspace = self._take_workspace(args, pd.workspace_desc)
+        pd._op.backward(diff_dst, src, diff_src, workspace)
+
+
+class _Uses(NamedTuple):
+    """What the flags and the kind of propagation ask for, as plain bools."""
+
+    global_stats: bool
+    scale: bool
+    shift: bool
+    add: bool
+    relu: bool
+    training: bool
+    weights: bool
+
+
+class _BatchNormalizationQueries(_Queries):
+    def _verify_flags(self):
+        flags = normalization_flags(self.flags)
+        if normalization_flags.fuse_norm_relu in flags and normalization_flags.fuse_norm_add_relu in flags:
+            raise ValueError("flags must not have both fuse_norm_relu and fuse_norm_add_relu")
+        object.__setattr__(self, "flags", flags)
+
+    @cached_property
+    def _uses(self):
+        add = normalization_flags.fuse_norm_add_relu in self.flags
+        return _Uses(
+            global_stats=normalization_flags.use_global_stats in self.flags,
+            scale=normalization_flags.use_scale in self.flags,
+            shift=normalization_flags.use_shift in self.flags,
+            add=add,
+            relu=add or normalization_flags.fuse_norm_relu in self.flags,
+            training=self.prop_kind == prop_kind.forward_training,
+            weights=self.prop_kind == prop_kind.backward,
+        )
+
+    @cached_property
+    def _op(self):
+        return BatchNorm(
+            self.epsilon,
+            layout=self._geometry.layout,
+            channels=self._geometry.channels,
+            activation="relu" if self._uses.relu else None,
+        )
+
+    @cached_property
+    def weights_desc(self):
+        """Of scale, shift and statistics: one value per channel, f32, or f64 for f64 data."""
+        kind = data_type.f64 if self.src_desc.data_type == data_type.f64 else data_type.f32
+        return memory_desc(self.src_desc.dims[1:2], kind, "a")
+
+    @property
+    def mean_desc(self):
+        return self.weights_desc
+
+    @property
+    def variance_desc(self):
+        return self.weights_desc
+
+
+class batch_normalization_forward(_primitive):
+    """Batch normalization, forward."""
+
+    @dataclass(frozen=True)
+    class primitive_desc(_BatchNormalizationQueries):
+        """Descriptor of a :class:`batch_normalization_forward`.
+
+        Parameters
+        ----------
+        prop_kind : prop_kind
+            forward_training or forward_inference.
+        src_desc, dst_desc : memory_desc
+            Of the same dims (2 to 5) and type (f32, bf16, f16, f64; s8 in inference with use_global_stats),
+            each in its own format. `dst_desc` may leave it open.
+        epsilon : float
+            Added to the variance.
+        flags : normalization_flags
+            use_global_stats: take mean and variance instead of computing them. use_scale, use_shift.
+            fuse_norm_relu: apply ReLU. fuse_norm_add_relu: add DNNL_ARG_SRC_1 (in the format of
+            `src_desc`), then apply ReLU.
+
+        Attributes
+        ----------
+        weights_desc, mean_desc, variance_desc : memory_desc
+            Of scale and shift, and of the statistics.
+        workspace_desc : memory_desc
+            The bytes that a :class:`cynorm.Workspace` will hold after `execute`. Zero (`is_zero`) unless
+            ReLU is fused in training: then none is needed.
+        impl_info_str : str
+            Name of the implementation.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the parameter, its value and what is allowed.
+        """
+
+        prop_kind: prop_kind
+        src_desc: memory_desc
+        dst_desc: memory_desc
+        epsilon: float
+        flags: normalization_flags = normalization_flags.none
+
+        def __post_init__(self):
+            _require_kind("prop_kind", self.prop_kind, _FORWARD)
+            self._verify_flags()
+            quantizable = self._uses.global_stats and not self._uses.training
+            _require_type(self.src_desc, (*_FLOATS, data_type.s8) if quantizable else _FLOATS)
+            _resolve(self, "src_desc", "dst_desc")
+            self._op  # noqa: B018, checks the parameters
+
+        @cached_property
+        def _geometry(self):
+            return _Geometry(self.src_desc, self.dst_desc)
+
+        @cached_property
+        def workspace_desc(self):
+            return _workspace_desc(self) if self._uses.training and self._uses.relu else _NO_MEMORY
+
+    def execute(self, args):
+        """Compute DNNL_ARG_DST from DNNL_ARG_SRC.
+
+        Parameters
+        ----------
+        args : dict
+            Arrays by index. DNNL_ARG_SCALE, DNNL_ARG_SHIFT and DNNL_ARG_SRC_1 as the flags ask for them.
+            DNNL_ARG_MEAN and DNNL_ARG_VARIANCE are read with use_global_stats; without, training writes
+            them and inference ignores them. DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`, if
+            `workspace_desc` is not zero.
+        """
+        pd, uses = self._pd, self._pd._uses
+        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
+        dst = self._take_tensor(args, DNNL_ARG_DST, pd.dst_desc)
+        add = self._take_tensor(args, DNNL_ARG_SRC_1, pd.src_desc) if uses.add else None
+        scale = self._take(args, DNNL_ARG_SCALE, pd.weights_desc) if uses.scale else None
+        shift = self._take(args, DNNL_ARG_SHIFT, pd.weights_desc) if uses.shift else None
+        if uses.training or uses.global_stats:
+            mean = self._take(args, DNNL_ARG_MEAN, pd.weights_desc)
+            variance = self._take(args, DNNL_ARG_VARIANCE, pd.weights_desc)
+        workspace = self._take_workspace(args, pd.workspace_desc) if uses.training else None
+        if uses.global_stats:
+            pd._op.forward_inference(src, mean, variance, scale, shift, add=add, out=dst, workspace=workspace)
+            return
+        _, own_mean, own_variance = pd._op.forward_training(
+            src, scale, shift, add=add, out=dst, workspace=workspace
+        )
+        if uses.training:
+            mean[...] = own_mean
+            variance[...] = own_variance
+
+
+class batch_normalization_backward(_primitive):
+    """Batch normalization, backward: the gradients of :class:`batch_normalization_forward`."""
+
+    @dataclass(frozen=True)
+    class primitive_desc(_BatchNormalizationQueries):
+        """Descriptor of a :class:`batch_normalization_backward`.
+
+        Parameters
+        ----------
+        prop_kind : prop_kind
+            backward: the gradients of scale and shift too, where the flags have them. backward_data: of src
+            alone.
+        diff_src_desc, diff_dst_desc, src_desc : memory_desc
+            Of the same dims and type, each in its own format. The first two may leave it open.
+        epsilon, flags
+            As of the forward primitive.
+        hint_fwd_pd : batch_normalization_forward.primitive_desc
+            The forward primitive, in training.
+
+        Attributes
+        ----------
+        weights_desc, mean_desc, variance_desc : memory_desc
+            Of scale, shift and their gradients, and of the statistics.
+        workspace_desc : memory_desc
+            That of `hint_fwd_pd`.
+        impl_info_str : str
+            Name of the implementation.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the parameter, its value and what is allowed.
+        """
+
+        prop_kind: prop_kind
+        diff_src_desc: memory_desc
+        diff_dst_desc: memory_desc
+        src_desc: memory_desc
+        epsilon: float
+        flags: normalization_flags
+        hint_fwd_pd: batch_normalization_forward.primitive_desc
+
+        def __post_init__(self):
+            _require_kind("prop_kind", self.prop_kind, _BACKWARD)
+            self._verify_flags()
+            _require_type(self.src_desc, _FLOATS)
+            _resolve(self, "src_desc", "diff_src_desc", "diff_dst_desc")
+            _require_hint(self, batch_normalization_forward, "epsilon", "flags")
+            _require_kind("prop_kind of hint_fwd_pd", self.hint_fwd_pd.prop_kind, _FORWARD[:1])
+            if not self.workspace_desc.is_zero and self._op != self.hint_fwd_pd._op:
+                raise ValueError(
+                    "src_desc must be blocked as hint_fwd_pd's: a workspace is not shared across blocks"
+                )
+
+        @cached_property
+        def _geometry(self):
+            return _Geometry(self.src_desc, self.diff_dst_desc, self.diff_src_desc)
+
+        @property
+        def workspace_desc(self):
+            return self.hint_fwd_pd.workspace_desc
+
+    def execute(self, args):
+        """Compute DNNL_ARG_DIFF_SRC, and the gradients of scale and shift.
+
+        Parameters
+        ----------
+        args : dict
+            Arrays by index. DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_MEAN and DNNL_ARG_VARIANCE are always
+            read. DNNL_ARG_SCALE is read as the flags ask for it; DNNL_ARG_DIFF_SCALE and
+            DNNL_ARG_DIFF_SHIFT are written as flags and prop_kind ask for them, DNNL_ARG_DIFF_SRC_1 with
+            fuse_norm_add_relu. DNNL_ARG_WORKSPACE as the forward primitive left it, if `workspace_desc` is
+            not zero.
+
+        Raises
+        ------
+        ValueError
+            Also if the workspace is that of another call.
+        """
+        pd, uses = self._pd, self._pd._uses
+        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
+        diff_dst = self._take_tensor(args, DNNL_ARG_DIFF_DST, pd.diff_dst_desc)
+        diff_src = self._take_tensor(args, DNNL_ARG_DIFF_SRC, pd.diff_src_desc)
+        mean = self._take(args, DNNL_ARG_MEAN, pd.weights_desc)
+        variance = self._take(args, DNNL_ARG_VARIANCE, pd.weights_desc)
+        scale = self._take(args, DNNL_ARG_SCALE, pd.weights_desc) if uses.scale else None
+        diff_src_1 = self._take_tensor(args, DNNL_ARG_DIFF_SRC_1, pd.diff_src_desc) if uses.add else None
+        diff_scale = diff_shift = None
+        if uses.weights:
+            diff_scale = self._take(args, DNNL_ARG_DIFF_SCALE, pd.weights_desc) if uses.scale else None
+            diff_shift = self._take(args, DNNL_ARG_DIFF_SHIFT, pd.weights_desc) if uses.shift else None
+        workspace = self._take_workspace(args, pd.workspace_desc)
+        backward = pd._op.backward_inference if uses.global_stats else pd._op.backward_training
+        grads = backward(
+            diff_dst, src, scale=scale, mean=mean, variance=variance, workspace=workspace, out=diff_src
+        )
+        if diff_scale is not None:
+            diff_scale[...] = grads.diff_scale
+        if diff_shift is not None:
+            diff_shift[...] = grads.diff_shift
+        if diff_src_1 is not None:
+            diff_src_1[...] = grads.diff_add

@@ -1,0 +1,489 @@
+"""TensorFlow's LRN and fused batch normalization on NumPy arrays: ``tf.raw_ops``, argument by argument.
+
+The operators take and return what ``tf.raw_ops.LRN``, ``LRNGrad``, ``FusedBatchNormV3`` and
+``FusedBatchNormGradV3`` take and return, with their defaults, and word their complaints as TensorFlow's CPU
+kernels do (as ValueError and TypeError). Two things differ: bfloat16 runs, which TensorFlow's schema lists
+but no CPU kernel of its LRN serves, and half and bfloat16 are computed in float32 and rounded once, where
+TensorFlow's LRN accumulates half in half.
+
+`name` is accepted everywhere and has no effect. `out` and `num_threads` are this library's.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from cynorm.batch_norm import BatchNorm
+from cynorm.lrn import LRN, _finite
+
+__all__ = [
+    "FusedBatchNorm",
+    "FusedBatchNormGrad",
+    "fused_batch_norm",
+    "fused_batch_norm_grad",
+    "lrn",
+    "lrn_grad",
+]
+
+_INT_MAX = 2**31 - 1
+_DATA_FORMATS = ("NHWC", "NCHW", "NDHWC", "NCDHW")
+
+# TensorFlow's names, for its error texts.
+_TYPE_NAMES = {"float16": "half", "bfloat16": "bfloat16", "float32": "float", "float64": "double"}
+_DATA_TYPES = ("float16", "bfloat16", "float32")
+_PARAMETER_TYPES = ("float32",)
+
+# What an absent statistic is on the way in, and an unused reserve space on the way out.
+_EMPTY = np.zeros(0, np.float32)
+
+
+class FusedBatchNorm(NamedTuple):
+    """Outputs of :func:`fused_batch_norm`."""
+
+    y: np.ndarray
+    batch_mean: np.ndarray
+    batch_variance: np.ndarray
+    reserve_space_1: np.ndarray
+    reserve_space_2: np.ndarray
+    reserve_space_3: np.ndarray
+
+
+class FusedBatchNormGrad(NamedTuple):
+    """Outputs of :func:`fused_batch_norm_grad`."""
+
+    x_backprop: np.ndarray
+    scale_backprop: np.ndarray
+    offset_backprop: np.ndarray
+    reserve_space_4: np.ndarray
+    reserve_space_5: np.ndarray
+
+
+def lrn(input, depth_radius=5, bias=1, alpha=1, beta=0.5, name=None, *, out=None, num_threads=None):
+    """``tf.raw_ops.LRN``: local response normalization across the last axis.
+
+    ``output = input / (bias + alpha * sqr_sum) ** beta``, where ``sqr_sum`` adds the squares of the
+    `depth_radius` channels on either side and of the channel itself; alpha is not divided by their number.
+
+    Parameters
+    ----------
+    input : (N, H, W, C) array of float16, bfloat16 or float32
+        4-D input, in any memory order.
+    depth_radius : int
+        0 or more, below 2**31 - 1; beyond C every channel sums all.
+    bias, alpha, beta : float
+        Offset, scale factor and exponent.
+    out : array, optional
+        Where to write: shape and dtype of `input`; may be `input` itself.
+    num_threads : int, optional
+        As for :meth:`cynorm.LRN.forward`.
+
+    Returns
+    -------
+    output : (N, H, W, C) array
+        `out`, or a new array in the memory order of `input`.
+
+    Raises
+    ------
+    ValueError
+        If `input` is not 4-D ("in must be 4-dimensional"), or `depth_radius` is negative or 2**31 - 1 and
+        above ("depth_radius = -1 larger than int max": TensorFlow words both so).
+    TypeError
+        If `input` has another dtype.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lrn(np.float32([[[[1, 2, 3]]]]), depth_radius=1, beta=1)
+    array([[[[0.16666667, 0.13333334, 0.21428572]]]], dtype=float32)
+    """
+    _verify_lrn(_kind("input", input))
+    return _lrn(depth_radius, bias, alpha, beta).forward(input, out, num_threads=num_threads)
+
+
+def lrn_grad(
+    input_grads,
+    input_image,
+    output_image,
+    depth_radius=5,
+    bias=1,
+    alpha=1,
+    beta=0.5,
+    name=None,
+    *,
+    out=None,
+    num_threads=None,
+):
+    """``tf.raw_ops.LRNGrad``: the gradient of :func:`lrn`.
+
+    As in TensorFlow, the normalizer is computed from `input_image`, but the second term uses `output_image`
+    as it is given::
+
+        norm = bias + alpha * sqr_sum(input_image)
+        output[k] = sum(
+            input_grads[j] * ((j == k) * norm[j] ** -beta
+                              - 2 * alpha * beta * input_image[k] * output_image[j] / norm[j])
+            for j in the window of k
+        )
+
+    Parameters
+    ----------
+    input_grads, input_image, output_image : (N, H, W, C) array of float16, bfloat16 or float32
+        The incoming gradient, what :func:`lrn` was given and what it returned; each may have its own memory
+        order.
+    depth_radius, bias, alpha, beta
+        As in :func:`lrn`.
+    out : array, optional
+        Where to write: shape and dtype of `input_grads`; may be `input_grads` or `input_image` itself.
+    num_threads : int, optional
+        As for :meth:`cynorm.LRN.backward`.
+
+    Returns
+    -------
+    output : (N, H, W, C) array
+        The gradient of `input_image`.
+
+    Raises
+    ------
+    ValueError
+        "inputs must be 4-dimensional", "input_grads, input_image, and out_image should have the same
+        shape", or as :func:`lrn` for `depth_radius`.
+    TypeError
+        If the dtypes differ or are others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.float32([[[[1, 2, 3]]]])
+    >>> lrn_grad(x, x, lrn(x, 1, beta=1), 1, beta=1)
+    array([[[[-0.03333333, -0.11156463, -0.16605442]]]], dtype=float32)
+    """
+    _verify_lrn_grad(
+        _kind("input_grads", input_grads),
+        _kind("input_image", input_image),
+        _kind("output_image", output_image),
+    )
+    op = _lrn(depth_radius, bias, alpha, beta)
+    return op.backward(input_grads, input_image, out, dst=output_image, num_threads=num_threads)
+
+
+def fused_batch_norm(
+    x,
+    scale,
+    offset,
+    mean=None,
+    variance=None,
+    epsilon=0.0001,
+    exponential_avg_factor=1.0,
+    data_format="NHWC",
+    is_training=True,
+    name=None,
+    *,
+    out=None,
+    num_threads=None,
+):
+    """``tf.raw_ops.FusedBatchNormV3``: batch normalization, training or inference.
+
+    Parameters
+    ----------
+    x : 4-D or 5-D array of float16, bfloat16 or float32
+        Input, its axes as `data_format` says, in any memory order.
+    scale, offset : (C,) float32 array
+        Scale and offset of the normalized `x`.
+    mean, variance : (C,) float32 array, optional
+        Inference: the population statistics. Training with ``exponential_avg_factor != 1``: the running
+        ones, which the results continue. Otherwise unused, and may be None or empty.
+    epsilon : float
+        Added to the variance.
+    exponential_avg_factor : float
+        Share of this batch in `batch_mean` and `batch_variance`, in training.
+    data_format : {"NHWC", "NCHW", "NDHWC", "NCDHW"}
+        Meaning of the axes.
+    is_training : bool
+        Training (the statistics of `x`) or inference (`mean` and `variance`).
+    out : array, optional
+        Where to write `y`: shape and dtype of `x`; may be `x` itself.
+    num_threads : int, optional
+        As for :class:`cynorm.BatchNorm`.
+
+    Returns
+    -------
+    y : array
+        Shape and dtype of `x`.
+    batch_mean, batch_variance : (C,) float32 array
+        Training: ``(1 - f) * mean + f * m`` and ``(1 - f) * variance + f * v * M / max(M - 1, 1)``, f being
+        `exponential_avg_factor`, M the number of elements per channel, m and v their mean and population
+        variance: with Bessel's correction, ready to be kept as running statistics. NaN for an empty `x`.
+        Inference: `mean` and `variance`.
+    reserve_space_1, reserve_space_2 : (C,) float32 array
+        Training: m and v, *without* the correction, for :func:`fused_batch_norm_grad`. Inference: `mean`
+        and `variance`.
+    reserve_space_3 : (0,) float32 array
+        A placeholder, as on TensorFlow's CPU.
+
+    Raises
+    ------
+    TypeError, ValueError
+        With TensorFlow's texts, such as "scale must have the same number of elements as the channels of x,
+        got 3 and 4"; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.float32([1, 3]).reshape(2, 1, 1, 1)
+    >>> result = fused_batch_norm(x, np.float32([1]), np.float32([0]), epsilon=0)
+    >>> result.y.ravel(), result.batch_variance, result.reserve_space_2
+    (array([-1.,  1.], dtype=float32), array([2.], dtype=float32), array([1.], dtype=float32))
+    """
+    mean = _EMPTY if mean is None else mean
+    variance = _EMPTY if variance is None else variance
+    if not is_training:
+        reads_statistics = "When is_training=false"
+    else:
+        reads_statistics = "When exponential_avg_factor != 1" if exponential_avg_factor != 1 else ""
+    _verify_fused_batch_norm(
+        data_format,
+        reads_statistics,
+        _kind("x", x),
+        _kind("scale", scale),
+        _kind("offset", offset),
+        _kind("mean", mean),
+        _kind("variance", variance),
+    )
+    bn = _batch_norm(epsilon, data_format)
+    if not is_training:
+        y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
+        return FusedBatchNorm(y, mean, variance, mean, variance, _EMPTY)
+    # Running statistics that take the whole of this batch are its own, with Bessel's correction.
+    if reads_statistics:
+        batch_mean, batch_variance = mean.copy(), variance.copy()
+    else:
+        batch_mean, batch_variance = np.zeros((2, *scale.shape), np.float32)
+    y, saved_mean, saved_variance = bn.forward_training(
+        x,
+        scale,
+        offset,
+        out=out,
+        running_mean=batch_mean,
+        running_variance=batch_variance,
+        momentum=exponential_avg_factor,
+        num_threads=num_threads,
+    )
+    if x.size == 0:
+        batch_mean.fill(np.nan)
+        batch_variance.fill(np.nan)
+    return FusedBatchNorm(y, batch_mean, batch_variance, saved_mean, saved_variance, _EMPTY)
+
+
+def fused_batch_norm_grad(
+    y_backprop,
+    x,
+    scale,
+    reserve_space_1,
+    reserve_space_2,
+    reserve_space_3=None,
+    epsilon=0.0001,
+    data_format="NHWC",
+    is_training=True,
+    name=None,
+    *,
+    out=None,
+    num_threads=None,
+):
+    """``tf.raw_ops.FusedBatchNormGradV3``: the gradient of :func:`fused_batch_norm`.
+
+    Parameters
+    ----------
+    y_backprop, x : 4-D or 5-D array of float16, bfloat16 or float32
+        The gradient of `y`, and what :func:`fused_batch_norm` was given.
+    scale : (C,) float32 array
+        What :func:`fused_batch_norm` was given.
+    reserve_space_1, reserve_space_2 : (C,) float32 array
+        What it returned under these names: mean and (population) variance of the batch in training, the
+        population statistics in inference.
+    reserve_space_3 : array, optional
+        Unused, as on TensorFlow's CPU.
+    epsilon, data_format, is_training
+        As in :func:`fused_batch_norm`.
+    out : array, optional
+        Where to write `x_backprop`: shape and dtype of `x`; may be `y_backprop` itself.
+    num_threads : int, optional
+        As for :class:`cynorm.BatchNorm`.
+
+    Returns
+    -------
+    x_backprop : array
+        Shape and dtype of `x`. Training differentiates through the statistics; inference takes them as
+        constants.
+    scale_backprop, offset_backprop : (C,) float32 array
+        The gradients of `scale` and `offset`.
+    reserve_space_4, reserve_space_5 : (0,) float32 array
+        Placeholders.
+
+    Raises
+    ------
+    TypeError, ValueError
+        With TensorFlow's texts, such as "reserve_space_1 must have the same number of elements as the
+        channels of x, got 3 and 4"; nothing is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.float32([1, 3]).reshape(2, 1, 1, 1)
+    >>> one = np.float32([1])
+    >>> forward = fused_batch_norm(x, one, one, epsilon=0)
+    >>> grads = fused_batch_norm_grad(x, x, one, *forward[3:], epsilon=0)
+    >>> grads.x_backprop.ravel(), grads.scale_backprop, grads.offset_backprop
+    (array([0., 0.], dtype=float32), array([2.], dtype=float32), array([4.], dtype=float32))
+    """
+    _verify_fused_batch_norm_grad(
+        data_format,
+        _kind("y_backprop", y_backprop),
+        _kind("x", x),
+        _kind("scale", scale),
+        _kind("reserve_space_1", reserve_space_1),
+        _kind("reserve_space_2", reserve_space_2),
+    )
+    bn = _batch_norm(epsilon, data_format)
+    if is_training:
+        grads = bn.backward_training(
+            y_backprop,
+            x,
+            scale,
+            mean=reserve_space_1,
+            variance=reserve_space_2,
+            out=out,
+            num_threads=num_threads,
+        )
+    else:
+        grads = bn.backward_inference(
+            y_backprop, x, reserve_space_1, reserve_space_2, scale, out=out, num_threads=num_threads
+        )
+    return FusedBatchNormGrad(grads.diff_src, grads.diff_scale, grads.diff_shift, _EMPTY, _EMPTY)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _lrn(depth_radius, bias, alpha, beta):
+    if not 0 <= depth_radius < _INT_MAX:
+        raise ValueError(f"depth_radius = {depth_radius} larger than int max")
+    return LRN(2 * depth_radius + 1, alpha, beta, _finite("bias", bias), layout="NHWC", divisor=1)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _batch_norm(epsilon, data_format):
+    return BatchNorm(epsilon, layout=data_format)
+
+
+def _kind(name, array):
+    try:
+        return array.shape, array.dtype
+    except AttributeError:
+        raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}") from None
+
+
+# The checks below see shapes and dtypes only, which repeat from call to call: each combination is made once.
+
+
+@lru_cache(maxsize=1024)
+def _verify_lrn(input):
+    shape, dtype = input
+    _verify_attribute("T", dtype, _DATA_TYPES)
+    if len(shape) != 4:
+        raise ValueError("in must be 4-dimensional")
+
+
+@lru_cache(maxsize=1024)
+def _verify_lrn_grad(input_grads, input_image, output_image):
+    shape, dtype = input_grads
+    _verify_attribute("T", dtype, _DATA_TYPES)
+    _verify_same_type("LRNGrad", 1, input_image, input_grads)
+    _verify_same_type("LRNGrad", 2, output_image, input_grads)
+    if len(shape) != 4 or len(input_image[0]) != 4:
+        raise ValueError("inputs must be 4-dimensional")
+    if input_image[0] != shape or output_image[0] != shape:
+        raise ValueError("input_grads, input_image, and out_image should have the same shape")
+
+
+@lru_cache(maxsize=1024)
+def _verify_fused_batch_norm(data_format, reads_statistics, x, scale, offset, mean, variance):
+    channels = _verify_image(data_format, x)
+    _verify_vector("scale", scale)
+    _verify_vector("offset", offset)
+    _verify_vector("estimated_mean", mean)
+    _verify_vector("estimated_variance", variance)
+    _verify_length("scale", scale, channels)
+    _verify_length("offset", offset, channels)
+    if reads_statistics:
+        _verify_length(f"{reads_statistics}, mean", mean, channels)
+        _verify_length(f"{reads_statistics}, variance", variance, channels)
+
+
+@lru_cache(maxsize=1024)
+def _verify_fused_batch_norm_grad(data_format, y_backprop, x, scale, reserve_space_1, reserve_space_2):
+    _verify_image(data_format, y_backprop)
+    channels = _verify_image(data_format, x)
+    _verify_same_type("FusedBatchNormGradV3", 1, x, y_backprop)
+    _verify_vector("scale", scale)
+    _verify_vector("saved mean", reserve_space_1)
+    _verify_vector("saved variance", reserve_space_2)
+    if x[0] != y_backprop[0]:
+        raise ValueError(
+            f"x and y_backprop must have same shape, but x has shape {_debug_string(x[0])} "
+            f"and y_backprop has shape {_debug_string(y_backprop[0])}"
+        )
+    _verify_length("scale", scale, channels)
+    _verify_length("reserve_space_1", reserve_space_1, channels)
+    _verify_length("reserve_space_2", reserve_space_2, channels)
+
+
+def _verify_image(data_format, x):
+    """Check an input of batch normalization; return its number of channels."""
+    if data_format not in _DATA_FORMATS:
+        raise ValueError(_not_allowed("data_format", f'"{data_format}"', [f'"{f}"' for f in _DATA_FORMATS]))
+    shape, dtype = x
+    _verify_attribute("T", dtype, _DATA_TYPES)
+    if len(shape) != len(data_format):
+        raise ValueError(f"input must be {len(data_format)}-dimensional{_debug_string(shape)}")
+    return shape[data_format.index("C")]
+
+
+def _verify_vector(name, vector):
+    shape, dtype = vector
+    _verify_attribute("U", dtype, _PARAMETER_TYPES)
+    if len(shape) != 1:
+        raise ValueError(f"{name} must be 1-dimensional{_debug_string(shape)}")
+
+
+def _verify_length(name, vector, channels):
+    (length,) = vector[0]
+    if length != channels:
+        raise ValueError(
+            f"{name} must have the same number of elements as the channels of x, got {length} and {channels}"
+        )
+
+
+def _verify_attribute(attribute, dtype, allowed):
+    if str(dtype) not in allowed:
+        raise TypeError(_not_allowed(attribute, _type_name(dtype), [_TYPE_NAMES[t] for t in allowed]))
+
+
+def _not_allowed(attribute, given, allowed):
+    return (
+        f"Value for attr '{attribute}' of {given} is not in the list of allowed values: {', '.join(allowed)}"
+    )
+
+
+def _verify_same_type(op, index, given, expected):
+    if given[1] != expected[1]:
+        raise TypeError(
+            f"cannot compute {op} as input #{index}(zero-based) was expected to be a "
+            f"{_type_name(expected[1])} tensor but is a {_type_name(given[1])} tensor"
+        )
+
+
+def _type_name(dtype):
+    return _TYPE_NAMES.get(str(dtype), str(dtype))
+
+
+def _debug_string(shape):
+    return f"[{','.join(map(str, shape))}]"

@@ -1,0 +1,33 @@
+/* All kernels of one instruction set, the one that the compiler's flags select. A file of cynorm/kernels/ defines
+ * CYNORM_ISA_NAME and CYNORM_ISA_TABLE and includes this; everything but the table is static. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "cynorm.h"
+
+#if defined(__AVX512F__)
+#define CYNORM_VBYTES 64
+#elif defined(__AVX__)
+#define CYNORM_VBYTES 32
+#else
+#define CYNORM_VBYTES 16
+#endif
+
+#include "stream.h"
+
+#define CYNORM_DOUBLE 0
+#include "real.h"
+#undef CYNORM_DOUBLE
+#define CYNORM_DOUBLE 1
+#include "real.h"
+#undef CYNORM_DOUBLE
+
+#define CYNORM_REAL_KERNELS(suffix) {lrn_scratch_##suffix, lrn_forward_##suffix, lrn_backward_##suffix}
+
+const cynorm_kernels CYNORM_ISA_TABLE = {
+    CYNORM_ISA_NAME, {CYNORM_REAL_KERNELS(f32), CYNORM_REAL_KERNELS(f64)}, cynorm_bandwidth, cynorm_fence};

@@ -1,0 +1,263 @@
+/* Vector arithmetic that belongs to no operator: fma, estimates, x^-beta. A template, see types.h. */
+
+/* ---- what differs between instruction sets ---- */
+
+#if defined(__AVX512F__)
+#if CYNORM_DOUBLE
+#define CYNORM_MM(op) _mm512_##op##_pd
+#else
+#define CYNORM_MM(op) _mm512_##op##_ps
+#endif
+static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a, b, c); }
+static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
+static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt14)(x); }
+static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp14)(x); }
+#undef CYNORM_MM
+#define CYNORM_ESTIMATES 1
+#elif defined(__SSE2__)
+#if CYNORM_DOUBLE && defined(__AVX__)
+#define CYNORM_MM(op) _mm256_##op##_pd
+#elif CYNORM_DOUBLE
+#define CYNORM_MM(op) _mm_##op##_pd
+#elif defined(__AVX__)
+#define CYNORM_MM(op) _mm256_##op##_ps
+#else
+#define CYNORM_MM(op) _mm_##op##_ps
+#endif
+#ifdef __FMA__
+static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a, b, c); }
+#else
+static inline vec FN(fma)(vec a, vec b, vec c) { return a * b + c; }
+#endif
+static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
+#if CYNORM_DOUBLE
+#define CYNORM_ESTIMATES 0
+#else
+static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt)(x); }
+static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp)(x); }
+#define CYNORM_ESTIMATES 1
+#endif
+#undef CYNORM_MM
+#else
+static inline vec FN(fma)(vec a, vec b, vec c) {
+#ifdef __FP_FAST_FMA
+    for (int i = 0; i < VL; i++) c[i] = CYNORM_DOUBLE ? __builtin_fma(a[i], b[i], c[i]) : __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+static inline vec FN(sqrt)(vec x) {
+    for (int i = 0; i < VL; i++) x[i] = CYNORM_DOUBLE ? __builtin_sqrt(x[i]) : __builtin_sqrtf(x[i]);
+    return x;
+}
+#define CYNORM_ESTIMATES 0
+#endif
+
+#if CYNORM_DOUBLE
+#define CYNORM_MANTISSA 52
+#define CYNORM_BITS_MIN 0x0010000000000000
+#define CYNORM_BITS_INF 0x7ff0000000000000
+#define CYNORM_BITS_SQRT_HALF 0x3fe6a09e667f3bcd
+#define CYNORM_BITS_MAGIC 0x4338000000000000
+#define CYNORM_MAGIC 0x1.8p52
+#define CYNORM_BIAS 1023
+#else
+#define CYNORM_MANTISSA 23
+#define CYNORM_BITS_MIN 0x00800000
+#define CYNORM_BITS_INF 0x7f800000
+#define CYNORM_BITS_SQRT_HALF 0x3f3504f3
+#define CYNORM_BITS_MAGIC 0x4b400000
+#define CYNORM_MAGIC 0x1.8p23f
+#define CYNORM_BIAS 127
+#endif
+
+/* Whether any lane is other than a positive, normal, finite number. */
+static inline int FN(any_abnormal)(vec x) {
+    uvec offset = (uvec)x - CYNORM_BITS_MIN;
+#if defined(__AVX512F__) && CYNORM_DOUBLE
+    return _mm512_cmpge_epu64_mask((__m512i)offset, _mm512_set1_epi64(CYNORM_BITS_INF - CYNORM_BITS_MIN)) != 0;
+#elif defined(__AVX512F__)
+    return _mm512_cmpge_epu32_mask((__m512i)offset, _mm512_set1_epi32(CYNORM_BITS_INF - CYNORM_BITS_MIN)) != 0;
+#else
+    uvec bad = (uvec)(offset >= CYNORM_BITS_INF - CYNORM_BITS_MIN);
+#if defined(__AVX__)
+    return _mm256_movemask_epi8((__m256i)bad) != 0;
+#elif defined(__SSE2__)
+    return _mm_movemask_epi8((__m128i)bad) != 0;
+#else
+    uint_r any = 0;
+    for (int i = 0; i < VL; i++) any |= bad[i];
+    return any != 0;
+#endif
+#endif
+}
+
+/* ---- correctly seeded Newton steps; arguments positive, normal, finite ---- */
+
+static inline vec FN(reciprocal)(vec x) {
+#if CYNORM_ESTIMATES
+    vec one = FN(splat)(1), r = FN(reciprocal_estimate)(x);
+    if (CYNORM_DOUBLE) r = FN(fma)(r, FN(fma)(-x, r, one), r);
+    vec e = FN(fma)(-x, r, one);
+    return FN(fma)(r, FN(fma)(e, e, e), r);
+#else
+    return 1 / x;
+#endif
+}
+
+/* x^-1/2: y with e = 1 - x*y^2 small is y * (1-e)^-1/2 = y * (1 + e/2 + 3/8 e^2 + ...) */
+static inline vec FN(rsqrt)(vec x) {
+#if CYNORM_ESTIMATES
+    vec y = FN(rsqrt_estimate)(x);
+    for (int step = 0; step <= CYNORM_DOUBLE; step++) {
+        vec e = FN(fma)(-(x * y), y, FN(splat)(1));
+        y = FN(fma)(y * e, FN(fma)(e, FN(splat)(0.375), FN(splat)(0.5)), y);
+    }
+    return y;
+#else
+    return 1 / FN(sqrt)(x);
+#endif
+}
+
+/* x^-3/4 in one joint step: w = y*z from y ~ x^-1/2 and z ~ (x*y)^-1/2; e = 1 - x^3 w^4; w * (1-e)^-1/4.
+ * t = x*w*w ~ x^-1/2 first, since no product of it leaves the range of x. */
+static inline vec FN(rsqrt_3_4)(vec x) {
+#if CYNORM_ESTIMATES
+    vec y = FN(rsqrt_estimate)(x), w = y * FN(rsqrt_estimate)(x * y);
+    for (int step = 0; step <= CYNORM_DOUBLE; step++) {
+        vec t = (x * w) * w, e = FN(fma)(-(x * t), t, FN(splat)(1));
+        w = FN(fma)(w * e, FN(fma)(e, FN(splat)(0.15625), FN(splat)(0.25)), w);
+    }
+    return w;
+#else
+    vec s = FN(sqrt)(x);
+    return 1 / (s * FN(sqrt)(s));
+#endif
+}
+
+/* ---- x^-beta for any beta ---- */
+
+/* a*b - p, where p = a*b rounded */
+static inline vec FN(product_error)(vec a, vec b, vec p) {
+#if defined(__FMA__) || defined(__FP_FAST_FMA)
+    return FN(fma)(a, b, -p);
+#else
+    const real split = CYNORM_DOUBLE ? 0x1p27 + 1 : 0x1p12f + 1;
+    vec ah = a * split, bh = b * split;
+    ah -= ah - a;
+    bh -= bh - b;
+    vec al = a - ah, bl = b - bh;
+    return al * bl - (((p - ah * bh) - al * bh) - ah * bl);
+#endif
+}
+
+static inline vec FN(polynomial)(vec x, const real *c, int degree) {
+    vec y = FN(splat)(c[degree]);
+#pragma GCC unroll 32
+    for (int i = degree - 1; i >= 0; i--) y = FN(fma)(y, x, FN(splat)(c[i]));
+    return y;
+}
+
+#if CYNORM_DOUBLE
+/* (log2(1+f) - f/ln 2) / f^2 on [sqrt(1/2) - 1, sqrt(2) - 1] and (2^r - 1) / r on [-1/2, 1/2], near-minimax */
+static const real FN(log2_poly)[] = {
+    -0.7213475204444817, 0.4808983469629879, -0.3606737602222437, 0.28853900817775274,
+    -0.2404491734805174, 0.20609929156232548, -0.18033688024401134, 0.16029944852123057,
+    -0.14426949482351814, 0.13115410796472543, -0.1202249576124127, 0.11097653547593604,
+    -0.10304073727173449, 0.09617018859832474, -0.09029559049992468, 0.08512057523098189,
+    -0.07916952859539197, 0.07282013167448312, -0.07468855785795736, 0.08645170942201384,
+    -0.07754264385890679, 0.032578471039801014};
+static const real FN(exp2_poly)[] = {
+    0.6931471805599453, 0.24022650695910097, 0.0555041086648216, 0.009618129107606888,
+    0.0013333558146416936, 0.0001540353044173605, 1.525273382983612e-05, 1.321544258792169e-06,
+    1.0178062445845774e-07, 7.072585949269223e-09, 4.4549605981865186e-10};
+#define CYNORM_LOG2_E_LOW 2.0355273740931033e-17
+#define CYNORM_EXP2_LIMIT 2044
+#else
+static const real FN(log2_poly)[] = {
+    -0.7213475108146667f, 0.4808982014656067f, -0.3606739044189453f, 0.2885598838329315f,
+    -0.24046172201633453f, 0.20532894134521484f, -0.17919448018074036f, 0.17041310667991638f,
+    -0.1667364239692688f, 0.09765637665987015f};
+static const real FN(exp2_poly)[] = {
+    0.6931471824645996f, 0.24022650718688965f, 0.055503569543361664f, 0.009618083015084267f,
+    0.0013390863314270973f, 0.00015453163359779865f};
+#define CYNORM_LOG2_E_LOW 1.9259629911e-8f
+#define CYNORM_EXP2_LIMIT 252
+#endif
+#define CYNORM_LOG2_E ((real)1.4426950408889634074)
+#define CYNORM_DEGREE(c) ((int)(sizeof(c) / sizeof(c[0])) - 1)
+
+/* 2^(y * log2 x), the logarithm and its product with y = y_high + y_low carried in two parts. */
+static inline vec FN(power_any)(vec x, real y_high, real y_low) {
+    /* x = 2^e * (1+f), 1+f in [sqrt(1/2), sqrt(2)) */
+    ivec bits = (ivec)x - CYNORM_BITS_SQRT_HALF;
+    ivec exponent = bits >> CYNORM_MANTISSA;
+    vec f = (vec)((bits & (((sint_r)1 << CYNORM_MANTISSA) - 1)) + CYNORM_BITS_SQRT_HALF) - 1;
+    vec e = (vec)(exponent + CYNORM_BITS_MAGIC) - CYNORM_MAGIC;
+    /* log2(1+f) = f/ln 2 + f^2 * polynomial = high + low, both sums kept whole */
+    vec c = FN(splat)(CYNORM_LOG2_E), linear = f * c;
+    vec curved = f * f * FN(polynomial)(f, FN(log2_poly), CYNORM_DEGREE(FN(log2_poly)));
+    vec high = linear + curved;
+    vec low = FN(fma)(f, FN(splat)(CYNORM_LOG2_E_LOW), FN(product_error)(f, c, linear) + (curved - (high - linear)));
+    /* y * (e + high + low) = s + rest; a fast two-sum, for e is 0 or greater than high */
+    vec y = FN(splat)(y_high);
+    vec ye = y * e, yh = y * high, s = ye + yh;
+    vec rest = (yh - (s - ye)) + FN(product_error)(y, e, ye) + FN(product_error)(y, high, yh);
+    rest = FN(fma)(y, low, FN(fma)(FN(splat)(y_low), e + high, rest));
+    vec limit = FN(splat)(CYNORM_EXP2_LIMIT);
+    s = FN(select)(s > limit, limit, FN(select)(s < -limit, -limit, s));
+    vec shifted = s + CYNORM_MAGIC;
+    vec r = (s - (shifted - CYNORM_MAGIC)) + rest;
+    vec p = FN(fma)(r, FN(polynomial)(r, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly))), FN(splat)(1));
+    /* times 2^i in two halves, so that subnormal and overflowing results come out right */
+    ivec i = (ivec)shifted - CYNORM_BITS_MAGIC, half = i >> 1;
+    return p * (vec)((half + CYNORM_BIAS) << CYNORM_MANTISSA) * (vec)((i - half + CYNORM_BIAS) << CYNORM_MANTISSA);
+}
+
+#ifndef CYNORM_BETA_KINDS
+#define CYNORM_BETA_KINDS
+/* The exponents with a kernel of their own; each loop over a row is compiled once per kind. */
+enum { CYNORM_BETA_HALF, CYNORM_BETA_THREE_QUARTERS, CYNORM_BETA_ONE, CYNORM_BETA_ZERO, CYNORM_BETA_ANY };
+
+static inline int cynorm_beta_kind(double beta) {
+    if (beta == 0.5) return CYNORM_BETA_HALF;
+    if (beta == 0.75) return CYNORM_BETA_THREE_QUARTERS;
+    if (beta == 1.0) return CYNORM_BETA_ONE;
+    return beta == 0.0 ? CYNORM_BETA_ZERO : CYNORM_BETA_ANY;
+}
+#endif
+
+/* Negative, zero, subnormal and infinite bases: libm's answer, lane by lane. */
+static __attribute__((noinline)) vec FN(power_slow)(vec x, double y) {
+    for (int i = 0; i < VL; i++) x[i] = (real)pow((double)x[i], y);
+    return x;
+}
+
+/* x^-beta, with beta_low = beta - (real)beta */
+static inline vec FN(power_minus)(vec x, int kind, double beta) {
+    if (kind == CYNORM_BETA_ZERO) return FN(splat)(1);
+    if (__builtin_expect(FN(any_abnormal)(x), 0)) return FN(power_slow)(x, -beta);
+    if (kind == CYNORM_BETA_HALF) return FN(rsqrt)(x);
+    if (kind == CYNORM_BETA_THREE_QUARTERS) return FN(rsqrt_3_4)(x);
+    if (kind == CYNORM_BETA_ONE) return FN(reciprocal)(x);
+    return FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta));
+}
+
+/* 1/x, any x */
+static inline vec FN(reciprocal_any)(vec x) {
+    return __builtin_expect(FN(any_abnormal)(x), 0) ? 1 / x : FN(reciprocal)(x);
+}
+
+#undef CYNORM_ESTIMATES
+#undef CYNORM_MANTISSA
+#undef CYNORM_BITS_MIN
+#undef CYNORM_BITS_INF
+#undef CYNORM_BITS_SQRT_HALF
+#undef CYNORM_BITS_MAGIC
+#undef CYNORM_MAGIC
+#undef CYNORM_BIAS
+#undef CYNORM_LOG2_E_LOW
+#undef CYNORM_EXP2_LIMIT
+#undef CYNORM_LOG2_E
+#undef CYNORM_DEGREE

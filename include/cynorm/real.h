@@ -1,0 +1,36 @@
+/* One pass of the kernel templates for one compute type; kernels.h includes this for float and for double. */
+
+#if CYNORM_DOUBLE
+#define real double
+#define sint_r int64_t
+#define uint_r uint64_t
+#define vec cynorm_vec_f64
+#define ivec cynorm_ivec_f64
+#define uvec cynorm_uvec_f64
+#define FN(name) name##_f64
+#define CYNORM_COMPUTE CYNORM_F64
+#else
+#define real float
+#define sint_r int32_t
+#define uint_r uint32_t
+#define vec cynorm_vec_f32
+#define ivec cynorm_ivec_f32
+#define uvec cynorm_uvec_f32
+#define FN(name) name##_f32
+#define CYNORM_COMPUTE CYNORM_F32
+#endif
+#define VL ((int)(CYNORM_VBYTES / sizeof(real)))
+
+#include "types.h"
+#include "math.h"
+#include "lrn.h"
+
+#undef real
+#undef sint_r
+#undef uint_r
+#undef vec
+#undef ivec
+#undef uvec
+#undef FN
+#undef CYNORM_COMPUTE
+#undef VL

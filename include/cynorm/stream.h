@@ -1,0 +1,53 @@
+/* Memory moved past the cache, and the measure of how fast this machine can. */
+
+#if defined(__AVX512F__)
+#define CYNORM_STREAM(p, v) _mm512_stream_si512((__m512i *)(p), (__m512i)(v))
+#elif defined(__AVX__)
+#define CYNORM_STREAM(p, v) _mm256_stream_si256((__m256i *)(p), (__m256i)(v))
+#elif defined(__SSE2__)
+#define CYNORM_STREAM(p, v) _mm_stream_si128((__m128i *)(p), (__m128i)(v))
+#else
+#define CYNORM_STREAM(p, v) memcpy((p), &(v), sizeof(v))
+#endif
+
+typedef float cynorm_line __attribute__((vector_size(CYNORM_VBYTES)));
+
+static inline cynorm_line cynorm_load_line(const char *p) {
+    cynorm_line v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Whole lines of dst bypass the cache; loads need no alignment. */
+static inline void cynorm_stream_copy(char *dst, const char *src, int64_t n) {
+    int64_t i = -(intptr_t)dst & 63;
+    if (i > n) i = n;
+    memcpy(dst, src, (size_t)i);
+    for (; i + 64 <= n; i += 64)
+        for (int j = 0; j < 64; j += CYNORM_VBYTES) CYNORM_STREAM(dst + i + j, cynorm_load_line(src + i + j));
+    memcpy(dst + i, src + i, (size_t)(n - i));
+}
+
+static void cynorm_fence(void) {
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+
+/* n is a multiple of 256, the pointers of 64. */
+static double cynorm_bandwidth(char *out, const char *const *in, int reads, int64_t n, int streaming) {
+    if (!out) {
+        cynorm_line sum[4] = {{0}};
+        for (int64_t i = 0; i < n; i += 4 * CYNORM_VBYTES)
+            for (int j = 0; j < 4; j++) sum[j] += cynorm_load_line(in[0] + i + j * CYNORM_VBYTES);
+        cynorm_line all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        return all[0];
+    }
+    for (int64_t i = 0; i < n; i += CYNORM_VBYTES) {
+        cynorm_line v = cynorm_load_line(in[0] + i);
+        if (reads > 1) v += cynorm_load_line(in[1] + i);
+        if (streaming) CYNORM_STREAM(out + i, v);
+        else memcpy(out + i, &v, sizeof v);
+    }
+    return 0;
+}

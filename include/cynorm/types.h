@@ -1,0 +1,231 @@
+/* Storage <-> compute conversion, and the vector every kernel is written in.
+ *
+ * A template: real.h includes it once with CYNORM_DOUBLE 0 (compute in float: f32, f16, bf16, s8) and once with
+ * CYNORM_DOUBLE 1 (compute in double: f64). FN(name) is `name` with the compute type's suffix.
+ *
+ * To add a data type: one line in cynorm_dtype (cynorm.h) and one load/store pair here.
+ */
+
+typedef real vec __attribute__((vector_size(CYNORM_VBYTES)));
+typedef uint_r uvec __attribute__((vector_size(CYNORM_VBYTES)));
+typedef sint_r ivec __attribute__((vector_size(CYNORM_VBYTES)));
+
+static inline vec FN(splat)(real x) { return x - (vec){0}; }
+
+static inline vec FN(load)(const real *p) {
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void FN(store)(real *p, vec v) { memcpy(p, &v, sizeof v); }
+
+/* The first n lanes of memory; the others are zero. */
+static inline vec FN(load_part)(const real *p, int64_t n) {
+    vec v = {0};
+    memcpy(&v, p, (size_t)n * sizeof(real));
+    return v;
+}
+
+static inline vec FN(load_n)(const real *p, int64_t n) { return n == VL ? FN(load)(p) : FN(load_part)(p, n); }
+
+static inline void FN(store_n)(real *p, vec v, int64_t n) {
+    if (n == VL) FN(store)(p, v);
+    else memcpy(p, &v, (size_t)n * sizeof(real));
+}
+
+static inline vec FN(select)(ivec mask, vec yes, vec no) {
+    return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask));
+}
+
+/* The first n lanes of v; the others from `rest`. */
+static inline vec FN(part)(vec v, vec rest, int64_t n) {
+    if (n == VL) return v;
+    ivec lane;
+    for (int i = 0; i < VL; i++) lane[i] = i;
+    return FN(select)(lane < (sint_r)n - (ivec){0}, v, rest);
+}
+
+/* ---- load/store pairs: VL elements of storage <-> one vector ---- */
+
+#if CYNORM_DOUBLE
+typedef float halfvec __attribute__((vector_size(CYNORM_VBYTES / 2)));
+#endif
+
+static inline vec FN(load_f32)(const void *p) {
+#if CYNORM_DOUBLE
+    halfvec half;
+    memcpy(&half, p, sizeof half);
+    return __builtin_convertvector(half, vec);
+#else
+    return FN(load)(p);
+#endif
+}
+
+static inline void FN(store_f32)(void *p, vec v) {
+#if CYNORM_DOUBLE
+    halfvec half = __builtin_convertvector(v, halfvec);
+    memcpy(p, &half, sizeof half);
+#else
+    FN(store)(p, v);
+#endif
+}
+
+#if CYNORM_DOUBLE
+
+static inline vec FN(load_f64)(const void *p) { return FN(load)(p); }
+static inline void FN(store_f64)(void *p, vec v) { FN(store)(p, v); }
+
+#else
+
+typedef uint16_t hvec __attribute__((vector_size(CYNORM_VBYTES / 2)));
+typedef int8_t bvec __attribute__((vector_size(CYNORM_VBYTES / 4)));
+
+static inline vec FN(load_bf16)(const void *p) {
+    hvec h;
+    memcpy(&h, p, sizeof h);
+    return (vec)(__builtin_convertvector(h, uvec) << 16);
+}
+
+/* Round to nearest even; a NaN stays one, quiet. */
+static inline void FN(store_bf16)(void *p, vec v) {
+    uvec u = (uvec)v;
+    uvec rounded = u + 0x7fff + ((u >> 16) & 1);
+    ivec nan = v != v;
+    u = (rounded & ~(uvec)nan) | ((u | 0x400000) & (uvec)nan);
+    hvec h = __builtin_convertvector(u >> 16, hvec);
+    memcpy(p, &h, sizeof h);
+}
+
+#if defined(__F16C__) && CYNORM_VBYTES == 64
+
+static inline vec FN(load_f16)(const void *p) {
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void FN(store_f16)(void *p, vec v) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#elif defined(__F16C__) && CYNORM_VBYTES == 32
+
+static inline vec FN(load_f16)(const void *p) {
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+static inline void FN(store_f16)(void *p, vec v) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#else
+
+/* Rebias the exponent by a multiplication, which makes subnormals right as well. */
+static inline vec FN(load_f16)(const void *p) {
+    hvec h;
+    memcpy(&h, p, sizeof h);
+    uvec u = __builtin_convertvector(h, uvec);
+    uvec magnitude = (u & 0x7fff) << 13;
+    uvec special = (uvec)(magnitude >= 0x7c00 << 13) & 0x7f800000;
+    vec v = (vec)magnitude * 0x1p112f;
+    return (vec)((uvec)v | special | (u & 0x8000) << 16);
+}
+
+/* Round to nearest even: normals by integer, subnormals by adding 0.5, whose last place is that of the subnormals. */
+static inline void FN(store_f16)(void *p, vec v) {
+    uvec u = (uvec)v, sign = u & 0x80000000;
+    u ^= sign;
+    uvec normal = (u - 0x38000000 + 0xfff + ((u >> 13) & 1)) >> 13;
+    uvec subnormal = (uvec)((vec)u + 0.5f) - 0x3f000000;
+    uvec huge = 0x7c00 | ((uvec)(u > 0x7f800000) & 0x200);
+    uvec is_huge = (uvec)(u >= 0x477ff000), is_small = (uvec)(u < 0x38800000);
+    uvec r = (is_huge & huge) | (~is_huge & ((is_small & subnormal) | (~is_small & normal)));
+    hvec h = __builtin_convertvector(r | sign >> 16, hvec);
+    memcpy(p, &h, sizeof h);
+}
+
+#endif
+
+static inline vec FN(load_s8)(const void *p) {
+    bvec b;
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(__builtin_convertvector(b, ivec), vec);
+}
+
+/* Round half to even and saturate; adding 1.5*2^23 leaves the rounded integer in the low bits. */
+static inline void FN(store_s8)(void *p, vec v) {
+    v = FN(select)(v < -128.0f, FN(splat)(-128.0f), v);
+    v = FN(select)(v > 127.0f, FN(splat)(127.0f), v);
+    ivec i = ((ivec)(v + 0x1.8p23f) - 0x4b400000) & (v == v);
+    bvec b = __builtin_convertvector(i, bvec);
+    memcpy(p, &b, sizeof b);
+}
+
+#endif
+
+/* ---- rows: n elements of storage, `stride` bytes apart <-> n contiguous reals of scratch ---- */
+
+/* Whole vectors, then a part; lanes of scratch past n, up to the end of its vector, become zero. */
+#define CYNORM_LOAD_ROW(T, bytes)                                                   \
+    static void FN(load_row_##T)(real *dst, const char *src, int64_t n, int64_t stride) { \
+        char part[VL * bytes];                                                      \
+        int64_t i = 0;                                                              \
+        if (stride == bytes) {                                                      \
+            for (; i + VL <= n; i += VL) FN(store)(dst + i, FN(load_##T)(src + i * bytes)); \
+            if (i == n) return;                                                     \
+            memset(part, 0, sizeof part);                                           \
+            memcpy(part, src + i * bytes, (size_t)((n - i) * bytes));               \
+            FN(store)(dst + i, FN(load_##T)(part));                                 \
+            return;                                                                 \
+        }                                                                           \
+        for (; i < n; i += VL) {                                                    \
+            int64_t m = n - i < VL ? n - i : VL;                                    \
+            if (m < VL) memset(part, 0, sizeof part);                               \
+            for (int64_t j = 0; j < m; j++) memcpy(part + j * bytes, src + (i + j) * stride, bytes); \
+            FN(store)(dst + i, FN(load_##T)(part));                                 \
+        }                                                                           \
+    }                                                                               \
+    static void FN(store_row_##T)(char *dst, const real *src, int64_t n, int64_t stride) { \
+        char part[VL * bytes];                                                      \
+        int64_t i = 0;                                                              \
+        if (stride == bytes)                                                        \
+            for (; i + VL <= n; i += VL) FN(store_##T)(dst + i * bytes, FN(load)(src + i)); \
+        for (; i < n; i += VL) {                                                    \
+            int64_t m = n - i < VL ? n - i : VL;                                    \
+            FN(store_##T)(part, FN(load_n)(src + i, m));                            \
+            for (int64_t j = 0; j < m; j++) memcpy(dst + (i + j) * stride, part + j * bytes, bytes); \
+        }                                                                           \
+    }
+
+#if CYNORM_DOUBLE
+CYNORM_LOAD_ROW(f32, 4)
+CYNORM_LOAD_ROW(f64, 8)
+#else
+CYNORM_LOAD_ROW(f32, 4)
+CYNORM_LOAD_ROW(f16, 2)
+CYNORM_LOAD_ROW(bf16, 2)
+CYNORM_LOAD_ROW(s8, 1)
+#endif
+
+static inline void FN(load_row)(real *dst, const char *src, int dtype, int64_t n, int64_t stride) {
+    switch (dtype) {
+    case CYNORM_F32: FN(load_row_f32)(dst, src, n, stride); break;
+#if CYNORM_DOUBLE
+    case CYNORM_F64: FN(load_row_f64)(dst, src, n, stride); break;
+#else
+    case CYNORM_F16: FN(load_row_f16)(dst, src, n, stride); break;
+    case CYNORM_BF16: FN(load_row_bf16)(dst, src, n, stride); break;
+    case CYNORM_S8: FN(load_row_s8)(dst, src, n, stride); break;
+#endif
+    }
+}
+
+static inline void FN(store_row)(char *dst, const real *src, int dtype, int64_t n, int64_t stride) {
+    switch (dtype) {
+    case CYNORM_F32: FN(store_row_f32)(dst, src, n, stride); break;
+#if CYNORM_DOUBLE
+    case CYNORM_F64: FN(store_row_f64)(dst, src, n, stride); break;
+#else
+    case CYNORM_F16: FN(store_row_f16)(dst, src, n, stride); break;
+    case CYNORM_BF16: FN(store_row_bf16)(dst, src, n, stride); break;
+    case CYNORM_S8: FN(store_row_s8)(dst, src, n, stride); break;
+#endif
+    }
+}

@@ -1,0 +1,63 @@
+"""Builds the extension modules; everything else is in pyproject.toml."""
+
+import os
+import platform
+import sys
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+# One row per instruction set: its file in cynorm/kernels and the flags it is compiled with.
+KERNELS = {"baseline": []}
+if X86:
+    KERNELS["x86_64_v3"] = ["-march=x86-64-v3"]
+    KERNELS["x86_64_v4"] = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
+
+# No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
+C_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+MODULES = ("_dispatch", "_tensor", "_workspace", "_bandwidth", "_lrn")
+THREADED = ("_dispatch", "_bandwidth", "_lrn")
+
+
+def openmp():
+    """The compile and link flags of OpenMP; none where the compiler has none by default (macOS without libomp)."""
+    if sys.platform == "darwin":
+        prefix = os.environ.get("CYNORM_LIBOMP_PREFIX")
+        if not prefix:
+            return [], []
+        return ["-Xpreprocessor", "-fopenmp", f"-I{prefix}/include"], [f"-L{prefix}/lib", "-lomp"]
+    return ["-fopenmp"], ["-fopenmp"]
+
+
+class BuildExt(build_ext):
+    """Compiles each kernel file with its own flags and links the objects into _dispatch, and only there."""
+
+    def build_extension(self, ext):
+        if ext.name == "cynorm._dispatch":
+            for name, flags in KERNELS.items():
+                ext.extra_objects += self.compiler.compile(
+                    [f"cynorm/kernels/{name}.c"], output_dir=self.build_temp, include_dirs=["include"],
+                    extra_postargs=C_FLAGS + flags + ["-Wno-psabi"], depends=ext.depends)
+        super().build_extension(ext)
+
+
+HEADERS = [f"include/cynorm/{name}" for name in sorted(os.listdir("include/cynorm"))]
+compile_flags, link_flags = openmp()
+extensions = [
+    Extension(
+        f"cynorm.{name}",
+        [f"cynorm/{name}.pyx"],
+        include_dirs=["include", "cynorm", numpy.get_include()],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")],
+        extra_compile_args=C_FLAGS + (compile_flags if name in THREADED else []),
+        extra_link_args=link_flags if name in THREADED else [],
+        libraries=[] if sys.platform == "win32" else ["m"],
+        depends=HEADERS,
+    )
+    for name in MODULES
+]
+setup(ext_modules=cythonize(extensions, nthreads=2), cmdclass={"build_ext": BuildExt})
