@@ -29,13 +29,14 @@ cdef extern from "cynorm/cynorm.h" nogil:
         double k, alpha, beta
         int64_t extent, begin, end, left, right
         int64_t count[3]
-        int64_t last
         int64_t pitch[3]
-        int64_t origin, size
+        int64_t origin, size, missing
+        int64_t grouped, last_group
         int64_t reach_terms[3][2]
         int64_t reach_src[3][2]
         cynorm_lrn_window window[2]
         int windows
+        int cut
         int streaming
         cynorm_lrn_view src, diff_dst, y, dst, omega
         void *scratch

@@ -4,8 +4,8 @@
 A call's axes are either windowed (channels, or the spatial axes) or independent. A tile streams along one axis, a slab
 at a time, and a slab has up to three levels, the innermost first:
 
-    across, channels innermost   stream -          slab channels x pixels           window inside the slab
-    across, blocked              stream -          slab block x blocks x pixels     window inside the slab, over both
+    across, channels innermost   stream pixels     slab channels x pixels           window inside the slab
+    across, blocked              stream pixels     slab block x blocks x pixels     window inside the slab, over both
     across, otherwise            stream channels   slab pixels                      window along the stream
     within, W innermost          stream H (or D)   slab W (x H) x planes            windows both ways
     within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
@@ -37,6 +37,7 @@ cdef enum:
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
+    GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 16                      # a small tensor is cut into about as many
     SCRATCH = 1 << 19               # bytes a thread aims to stay within, about half a second-level cache
     STREAMING = 1 << 23             # bytes moved from which on dst bypasses the cache
@@ -56,6 +57,8 @@ ctypedef struct plan_t:
     axis_t outer[AXES]
     int outers
     bint joint                      # levels 0 and 1 are one windowed axis: blocked channels
+    int grouped                     # the level whose entries the streamed axis groups, or -1
+    axis_t ungrouped                # that level whole
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
     int64_t cuts[4]                 # how many such
     int64_t tiles
@@ -251,53 +254,76 @@ cdef bint too_much_scratch(plan_t *plan) noexcept nogil:
     return kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) > <size_t>SCRATCH
 
 
+cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) noexcept nogil:
+    """Stream along groups of a level's entries, where no window gives an axis to stream along."""
+    cdef int64_t groups, window
+    cdef int i
+    plan.grouped = which
+    plan.ungrouped = plan.level[which]
+    plan.streamed = plan.level[which]
+    window = max(1, RUN / length)
+    if which == 0:
+        window = ceil_div(window, VECTOR) * VECTOR
+    window = min(window, plan.ungrouped.extent)
+    groups = ceil_div(plan.ungrouped.extent, window)
+    plan.level[which].extent = window
+    plan.streamed.extent = groups
+    for i in range(VIEWS):
+        plan.streamed.stride[i] *= window
+    set_cut(plan, which, window)
+    set_cut(plan, 3, max(1, min(GROUPS, groups * others / TILES)))
+
+
 cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
-    cdef int64_t length, window, pieces
-    cdef int64_t others = 1
+    cdef int64_t length = 1, window, pieces, others = 1
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
+        if plan.level[i].windowed:
+            length *= plan.level[i].extent
     set_cut(plan, 3, plan.streamed.extent)
     for i in range(plan.outers):
         others *= plan.outer[i].extent
-    # independent levels: as long as a run should be, but at least TILES tiles
-    length = 1
-    for i in range(3):
-        if plan.level[i].windowed:
-            length *= plan.level[i].extent
+    # channels beside a window over space: whole runs of memory where the slab stays small
     if not plan.level[0].windowed and length > 1:
         set_cut(plan, 0, max(VECTOR, SLAB / length))
         if plan.level[0].extent < plan.cut[0] * 2:
             set_cut(plan, 0, plan.level[0].extent)
         length *= plan.cut[0]
         others *= plan.cuts[0]
+    # other independent levels: as long as a run should be, but at least TILES tiles
     for i in range(3):
         if plan.level[i].windowed or (i == 0 and length > 1):
             continue
-        window = max(1, RUN / length)
-        pieces = ceil_div(plan.level[i].extent, window)
-        if pieces * others < TILES:
-            pieces = ceil_div(TILES, others)
-            window = max(1, VECTOR * 8 / length)
-            pieces = min(pieces, ceil_div(plan.level[i].extent, window))
-        window = ceil_div(plan.level[i].extent, pieces)
-        if i == 0 and pieces > 1:
-            window = ceil_div(window, VECTOR) * VECTOR
-        set_cut(plan, i, window)
+        if plan.streamed.extent == 1 and plan.grouped < 0 and plan.level[i].extent > 1:
+            group_level(plan, i, length, others)
+        else:
+            window = max(1, RUN / length)
+            pieces = ceil_div(plan.level[i].extent, window)
+            if pieces * others < TILES:
+                pieces = ceil_div(TILES, others)
+                window = max(1, VECTOR * 8 / length)
+                pieces = min(pieces, ceil_div(plan.level[i].extent, window))
+            window = ceil_div(plan.level[i].extent, pieces)
+            if i == 0 and pieces > 1:
+                window = ceil_div(window, VECTOR) * VECTOR
+            set_cut(plan, i, window)
         length *= plan.cut[i]
         others *= plan.cuts[i]
     for i in range(2, -1, -1):
-        while not plan.level[i].windowed and plan.cut[i] > (VECTOR if i == 0 else 1) and too_much_scratch(plan):
+        while (not plan.level[i].windowed and plan.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
+               and too_much_scratch(plan)):
             set_cut(plan, i, max(VECTOR if i == 0 else 1, plan.cut[i] / 2))
     if not in_place and not plan.joint:
         for i in range(2, -1, -1):
             window = plan.level[i].left + plan.level[i].right
             while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan):
                 set_cut(plan, i, ceil_div(plan.cut[i], 2))
+                plan.tile.cut = True
         window = plan.streamed.left + plan.streamed.right + 1
-        if others < TILES and plan.streamed.extent >= 8 * window:
+        if others < TILES and plan.grouped < 0 and plan.streamed.extent >= 8 * window:
             set_cut(plan, 3, max(4 * window, ceil_div(plan.streamed.extent, ceil_div(TILES, others))))
     set_slab(plan)
     plan.tiles = count_tiles(plan)
@@ -315,6 +341,15 @@ cdef void set_view(const cynorm_tensor *tensor, const plan_t *plan, int which, c
         view.stride[i] = plan.level[i].stride[which]
 
 
+cdef void set_views(const cynorm_tensor *const *views, plan_t *plan) noexcept nogil:
+    cdef cynorm_lrn_tile *t = &plan.tile
+    set_view(views[SRC], plan, SRC, &t.src)
+    set_view(views[DIFF_DST], plan, DIFF_DST, &t.diff_dst)
+    set_view(views[Y], plan, Y, &t.y)
+    set_view(views[DST], plan, DST, &t.dst)
+    set_view(views[OMEGA], plan, OMEGA, &t.omega)
+
+
 cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bint backward, plan_t *plan) noexcept nogil:
     cdef axis_t axes[AXES]
     cdef cynorm_lrn_tile *t = &plan.tile
@@ -326,24 +361,17 @@ cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bin
         plan.level[i].extent = 1
     plan.streamed.extent = 1
     plan.backward = backward
+    plan.grouped = -1
     t.k = p.k
     t.alpha = p.alpha
     t.beta = p.beta
     choose_traversal(p, axes, count, plan)
     if plan.joint:
         channels = p.channels if p.channels else plan.level[0].extent * plan.level[1].extent
-        t.last = channels - (plan.level[1].extent - 1) * plan.level[0].extent
+        t.missing = plan.level[1].extent * plan.level[0].extent - channels
         plan.level[1].left = min(p.left, channels - 1)
         plan.level[1].right = min(p.right, channels - 1)
         plan.level[0].left = plan.level[0].right = 0
-    set_view(views[SRC], plan, SRC, &t.src)
-    set_view(views[DIFF_DST], plan, DIFF_DST, &t.diff_dst)
-    set_view(views[Y], plan, Y, &t.y)
-    set_view(views[DST], plan, DST, &t.dst)
-    set_view(views[OMEGA], plan, OMEGA, &t.omega)
-    t.extent = plan.streamed.extent
-    t.left = plan.streamed.left
-    t.right = plan.streamed.right
     in_place = False
     for i in range(DST):
         if views[i] != NULL and same_memory(views[i], views[DST]):
@@ -351,7 +379,13 @@ cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bin
     for i in range(views[SRC].ndim):
         nbytes *= views[SRC].shape[i]
     t.streaming = nbytes >= STREAMING and not in_place
+    t.left = plan.streamed.left
+    t.right = plan.streamed.right
+    set_views(views, plan)
     choose_cuts(plan, in_place)
+    set_views(views, plan)          # the streamed axis may have become groups
+    t.extent = plan.streamed.extent
+    t.grouped = plan.grouped
 
 
 # ---- tiles ----
@@ -394,12 +428,12 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
                 reach(axis, at, t.count[i], axis.left + axis.right, axis.left + axis.right, t.reach_src[i])
             else:
                 reach(axis, at, t.count[i], axis.left, axis.right, t.reach_src[i])
-    if not plan.joint:
-        t.last = t.count[0]
     at = index % plan.cuts[3] * plan.cut[3]
     index /= plan.cuts[3]
     t.begin = at
     t.end = min(at + plan.cut[3], plan.streamed.extent)
+    if plan.grouped >= 0:
+        t.last_group = plan.ungrouped.extent - (plan.streamed.extent - 1) * plan.cut[plan.grouped]
     for i in range(plan.outers):
         shift(&t, &plan.outer[i], index % plan.outer[i].extent)
         index /= plan.outer[i].extent

@@ -39,13 +39,16 @@ typedef struct {
     double k, alpha, beta; /* alpha divided by the window's cells already */
     /* the streamed axis: its extent, the outputs [begin, end) of this tile, its window */
     int64_t extent, begin, end, left, right;
-    /* a slab: outputs per level (level 0 innermost; of the last entry of level 1 only `last` exist), flat distance
-     * between entries of a level, flat position of the first output, flat size */
-    int64_t count[3], last, pitch[3], origin, size;
+    /* a slab: outputs per level (level 0 innermost), flat distance between entries of a level, flat position of the
+     * first output, flat size; how many entries of level 0 are missing from the last of level 1 (blocked channels) */
+    int64_t count[3], pitch[3], origin, size, missing;
+    /* where the streamed axis is groups of a level's entries: that level, else -1, and its count in the last slab */
+    int64_t grouped, last_group;
     /* how far the terms of backward, and the squares, reach beyond the outputs (before, after), cut at the tensor */
     int64_t reach_terms[3][2], reach_src[3][2];
     cynorm_lrn_window window[2];
     int windows;
+    int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
     int streaming; /* whether dst bypasses the cache */
     cynorm_lrn_view src, diff_dst, y, dst, omega;
     void *scratch; /* lrn_scratch() bytes, aligned to 64 */

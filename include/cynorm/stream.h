@@ -1,15 +1,5 @@
 /* Memory moved past the cache, and the measure of how fast this machine can. */
 
-#if defined(__AVX512F__)
-#define CYNORM_STREAM(p, v) _mm512_stream_si512((__m512i *)(p), (__m512i)(v))
-#elif defined(__AVX__)
-#define CYNORM_STREAM(p, v) _mm256_stream_si256((__m256i *)(p), (__m256i)(v))
-#elif defined(__SSE2__)
-#define CYNORM_STREAM(p, v) _mm_stream_si128((__m128i *)(p), (__m128i)(v))
-#else
-#define CYNORM_STREAM(p, v) memcpy((p), &(v), sizeof(v))
-#endif
-
 typedef float cynorm_line __attribute__((vector_size(CYNORM_VBYTES)));
 
 static inline cynorm_line cynorm_load_line(const char *p) {
@@ -18,13 +8,36 @@ static inline cynorm_line cynorm_load_line(const char *p) {
     return v;
 }
 
+/* Store n bytes (a constant: 8 to 64) past the cache, to an address aligned to them. */
+static inline __attribute__((always_inline)) void cynorm_stream(char *p, const void *v, size_t n) {
+#ifdef __AVX512F__
+    if (n == 64) {
+        _mm512_stream_si512((__m512i *)p, _mm512_loadu_si512(v));
+        return;
+    }
+#endif
+#ifdef __AVX__
+    if (n == 32) {
+        _mm256_stream_si256((__m256i *)p, _mm256_loadu_si256((const __m256i *)v));
+        return;
+    }
+#endif
+#ifdef __SSE2__
+    if (n == 16) {
+        _mm_stream_si128((__m128i *)p, _mm_loadu_si128((const __m128i *)v));
+        return;
+    }
+#endif
+    memcpy(p, v, n);
+}
+
 /* Whole lines of dst bypass the cache; loads need no alignment. */
 static inline void cynorm_stream_copy(char *dst, const char *src, int64_t n) {
     int64_t i = -(intptr_t)dst & 63;
     if (i > n) i = n;
     memcpy(dst, src, (size_t)i);
     for (; i + 64 <= n; i += 64)
-        for (int j = 0; j < 64; j += CYNORM_VBYTES) CYNORM_STREAM(dst + i + j, cynorm_load_line(src + i + j));
+        for (int j = 0; j < 64; j += CYNORM_VBYTES) cynorm_stream(dst + i + j, src + i + j, CYNORM_VBYTES);
     memcpy(dst + i, src + i, (size_t)(n - i));
 }
 
@@ -46,7 +59,7 @@ static double cynorm_bandwidth(char *out, const char *const *in, int reads, int6
     for (int64_t i = 0; i < n; i += CYNORM_VBYTES) {
         cynorm_line v = cynorm_load_line(in[0] + i);
         if (reads > 1) v += cynorm_load_line(in[1] + i);
-        if (streaming) CYNORM_STREAM(out + i, v);
+        if (streaming) cynorm_stream(out + i, &v, sizeof v);
         else memcpy(out + i, &v, sizeof v);
     }
     return 0;

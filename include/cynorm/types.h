@@ -88,13 +88,12 @@ static inline vec FN(load_bf16)(const void *p) {
 }
 
 /* Round to nearest even; a NaN stays one, quiet. */
-static inline void FN(store_bf16)(void *p, vec v) {
+static inline hvec FN(pack_bf16)(vec v) {
     uvec u = (uvec)v;
     uvec rounded = u + 0x7fff + ((u >> 16) & 1);
     ivec nan = v != v;
     u = (rounded & ~(uvec)nan) | ((u | 0x400000) & (uvec)nan);
-    hvec h = __builtin_convertvector(u >> 16, hvec);
-    memcpy(p, &h, sizeof h);
+    return __builtin_convertvector(u >> 16, hvec);
 }
 
 #if defined(__F16C__) && CYNORM_VBYTES == 64
@@ -102,18 +101,14 @@ static inline void FN(store_bf16)(void *p, vec v) {
 static inline vec FN(load_f16)(const void *p) {
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
-static inline void FN(store_f16)(void *p, vec v) {
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
-}
+static inline hvec FN(pack_f16)(vec v) { return (hvec)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT); }
 
 #elif defined(__F16C__) && CYNORM_VBYTES == 32
 
 static inline vec FN(load_f16)(const void *p) {
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
-static inline void FN(store_f16)(void *p, vec v) {
-    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
-}
+static inline hvec FN(pack_f16)(vec v) { return (hvec)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT); }
 
 #else
 
@@ -129,7 +124,7 @@ static inline vec FN(load_f16)(const void *p) {
 }
 
 /* Round to nearest even: normals by integer, subnormals by adding 0.5, whose last place is that of the subnormals. */
-static inline void FN(store_f16)(void *p, vec v) {
+static inline hvec FN(pack_f16)(vec v) {
     uvec u = (uvec)v, sign = u & 0x80000000;
     u ^= sign;
     uvec normal = (u - 0x38000000 + 0xfff + ((u >> 13) & 1)) >> 13;
@@ -137,11 +132,20 @@ static inline void FN(store_f16)(void *p, vec v) {
     uvec huge = 0x7c00 | ((uvec)(u > 0x7f800000) & 0x200);
     uvec is_huge = (uvec)(u >= 0x477ff000), is_small = (uvec)(u < 0x38800000);
     uvec r = (is_huge & huge) | (~is_huge & ((is_small & subnormal) | (~is_small & normal)));
-    hvec h = __builtin_convertvector(r | sign >> 16, hvec);
-    memcpy(p, &h, sizeof h);
+    return __builtin_convertvector(r | sign >> 16, hvec);
 }
 
 #endif
+
+static inline void FN(store_bf16)(void *p, vec v) {
+    hvec h = FN(pack_bf16)(v);
+    memcpy(p, &h, sizeof h);
+}
+
+static inline void FN(store_f16)(void *p, vec v) {
+    hvec h = FN(pack_f16)(v);
+    memcpy(p, &h, sizeof h);
+}
 
 static inline vec FN(load_s8)(const void *p) {
     bvec b;
@@ -159,6 +163,99 @@ static inline void FN(store_s8)(void *p, vec v) {
 }
 
 #endif
+
+/* ---- one vector of any storage, or its first n elements; dtype is a constant where these are inlined ---- */
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+static inline vec FN(masked_load)(const char *p, __mmask16 mask) {
+#if CYNORM_DOUBLE
+    return (vec)_mm512_maskz_loadu_pd((__mmask8)mask, p);
+#else
+    return (vec)_mm512_maskz_loadu_ps(mask, p);
+#endif
+}
+
+static inline void FN(masked_store)(char *p, __mmask16 mask, vec v) {
+#if CYNORM_DOUBLE
+    _mm512_mask_storeu_pd(p, (__mmask8)mask, (__m512d)v);
+#else
+    _mm512_mask_storeu_ps(p, mask, (__m512)v);
+#endif
+}
+#endif
+
+static inline __attribute__((always_inline)) vec FN(get)(const char *p, int dtype, int64_t n) {
+    char part[CYNORM_VBYTES];
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    if (n < VL) {
+        __mmask16 mask = (__mmask16)((1u << n) - 1);
+        if (dtype == CYNORM_COMPUTE) return (vec)FN(masked_load)(p, mask);
+        if (cynorm_itemsize(dtype) == 2) {
+            _mm256_storeu_si256((__m256i *)part, _mm256_maskz_loadu_epi16(mask, p));
+            p = part;
+            n = VL;
+        }
+    }
+#endif
+    if (n < VL) {
+        memset(part, 0, sizeof part);
+        memcpy(part, p, (size_t)(n * cynorm_itemsize(dtype)));
+        p = part;
+    }
+#if CYNORM_DOUBLE
+    return dtype == CYNORM_F64 ? FN(load_f64)(p) : FN(load_f32)(p);
+#else
+    if (dtype == CYNORM_F16) return FN(load_f16)(p);
+    if (dtype == CYNORM_BF16) return FN(load_bf16)(p);
+    return dtype == CYNORM_S8 ? FN(load_s8)(p) : FN(load_f32)(p);
+#endif
+}
+
+static inline __attribute__((always_inline)) void FN(put)(char *p, vec v, int dtype, int64_t n) {
+    char part[CYNORM_VBYTES], *to = n < VL ? part : p;
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    __mmask16 mask = (__mmask16)((1u << n) - 1);
+    if (n < VL && dtype == CYNORM_COMPUTE) {
+        FN(masked_store)(p, mask, v);
+        return;
+    }
+#if !CYNORM_DOUBLE
+    if (n < VL && dtype == CYNORM_BF16) {
+        _mm256_mask_storeu_epi16(p, mask, (__m256i)FN(pack_bf16)(v));
+        return;
+    }
+    if (n < VL && dtype == CYNORM_F16) {
+        _mm256_mask_storeu_epi16(p, mask, (__m256i)FN(pack_f16)(v));
+        return;
+    }
+#endif
+#endif
+#if CYNORM_DOUBLE
+    if (dtype == CYNORM_F64) FN(store_f64)(to, v);
+    else FN(store_f32)(to, v);
+#else
+    if (dtype == CYNORM_F16) FN(store_f16)(to, v);
+    else if (dtype == CYNORM_BF16) FN(store_bf16)(to, v);
+    else if (dtype == CYNORM_S8) FN(store_s8)(to, v);
+    else FN(store_f32)(to, v);
+#endif
+    if (n < VL) memcpy(p, part, (size_t)(n * cynorm_itemsize(dtype)));
+}
+
+/* The same past the cache; p is aligned to the vector's storage. */
+static inline __attribute__((always_inline)) void FN(put_streaming)(char *p, vec v, int dtype) {
+#if !CYNORM_DOUBLE
+    hvec h;
+    if (dtype == CYNORM_F16) h = FN(pack_f16)(v);
+    else if (dtype == CYNORM_BF16) h = FN(pack_bf16)(v);
+    if (dtype == CYNORM_F16 || dtype == CYNORM_BF16) {
+        cynorm_stream(p, &h, sizeof h);
+        return;
+    }
+#endif
+    (void)dtype;
+    cynorm_stream(p, &v, sizeof v);
+}
 
 /* ---- rows: n elements of storage, `stride` bytes apart <-> n contiguous reals of scratch ---- */
 
