@@ -1,0 +1,962 @@
+"""Batch normalization against the float64 oracle: layouts, axes, dtypes, memory orders, activations."""
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import cynorm
+import reference
+from reference import assert_within, from_canonical, to_canonical, tolerance, ulp, wide
+from strategies import assert_same_bits, batch_norm_problems, place, random_values, take
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+pytestmark = pytest.mark.usefixtures("isa")
+needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+
+each_dtype = pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
+each_layout = pytest.mark.parametrize("layout", reference.LAYOUTS)
+FLOAT32 = np.dtype(np.float32)
+
+
+class Case:
+    """One batch normalization: its operator, random inputs, and the way from its arrays to the oracle's.
+
+    With `axes`, arrays are as the oracle has them and parameters keep the reduced axes at size 1; with a
+    `layout`, `shape` is canonical and parameters are of length C.
+    """
+
+    def __init__(
+        self, shape, dtype, layout="NCHW", *, axes=None, epsilon=1e-5, activation=None, seed=0, kind="normal"
+    ):
+        self.rng = np.random.default_rng(seed)
+        self.shape, self.dtype, self.layout, self.epsilon, self.kind = shape, dtype, layout, epsilon, kind
+        self.blocked = axes is None and reference.block_size(layout)
+        self.by_layout = axes is None
+        self.axes = (0, *range(2, len(shape))) if axes is None else axes
+        self.kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
+        arguments = {"axes": axes}
+        if axes is None:
+            channels = shape[1] if self.blocked and shape[1] % self.blocked else None
+            arguments = {"layout": layout, "channels": channels}
+        self.operator = cynorm.BatchNorm(epsilon, activation=activation, **arguments)
+        self.src, self.diff_dst, self.add = (self.array() for _ in range(3))
+        self.scale = self.parameter()
+        self.shift = self.parameter()
+
+    def array(self):
+        """A random array of the problem's shape, in its layout; padding holds NaN."""
+        values = random_values(self.rng, self.shape, self.dtype, self.kind)
+        return from_canonical(values, self.layout, padding=np.nan) if self.by_layout else values
+
+    def parameter(self):
+        """A random parameter: of length C, or with the reduced axes at size 1."""
+        shape = (self.shape[1],) if self.by_layout else self.kept
+        return self.rng.uniform(-2, 2, shape).astype(reference.compute_dtype(self.dtype))
+
+    def canonical(self, array):
+        """The oracle's view of an array."""
+        return to_canonical(array, self.layout, self.shape[1]) if self.by_layout else array
+
+    def keep(self, parameter, default):
+        """The oracle's view of a parameter, or the default where there is none."""
+        return default if parameter is None else np.reshape(parameter, self.kept)
+
+
+def assert_statistics(case, mean, variance):
+    """Mean and variance are within 2 ulp of the oracle's; the mean of float64, 2 ulp of what is averaged."""
+    src = case.canonical(case.src)
+    expected_mean, expected_variance = reference.batch_norm_statistics(src, case.axes)
+    dtype = reference.compute_dtype(case.dtype)
+    for statistic in (mean, variance):
+        assert statistic.dtype == dtype
+        assert statistic.shape == ((case.shape[1],) if case.by_layout else case.kept)
+    scale = expected_mean
+    if dtype == np.float64:
+        scale = np.abs(wide(src)).mean(case.axes, keepdims=True)
+    assert_within(case.keep(mean, 0), expected_mean, 2 * ulp(scale, dtype), "mean")
+    assert_within(case.keep(variance, 0), expected_variance, 2 * ulp(expected_variance, dtype), "variance")
+
+
+def assert_dst(case, dst, mean, variance, scale, shift, add, relu):
+    """`dst` is within 4 ulp of its terms' magnitudes, with the given statistics."""
+    expected, magnitude = reference.batch_norm_apply(
+        case.canonical(case.src), mean, variance, case.keep(scale, 1.0), case.keep(shift, 0.0),
+        epsilon=case.epsilon, add=0.0 if add is None else case.canonical(add),
+    )  # fmt: skip
+    if relu:
+        expected = np.maximum(expected, 0)
+    assert dst.shape == case.src.shape and dst.dtype == case.dtype
+    assert_within(case.canonical(dst), expected, tolerance(expected, magnitude, case.dtype, 4), "dst")
+    assert_padding_is_zero(case, dst)
+
+
+def assert_gradients(case, gradients, mean, variance, scale, mask=None, *, training=True):
+    """Each gradient is within 16 ulp of its terms' magnitudes."""
+    diff_dst = wide(case.canonical(case.diff_dst))
+    if mask is not None:
+        diff_dst = np.where(mask, diff_dst, 0)
+    src, scale_kept = case.canonical(case.src), case.keep(scale, 1.0)
+    expected, magnitudes = reference.batch_norm_backward(
+        diff_dst, src, case.axes, mean, variance, scale_kept, epsilon=case.epsilon, training=training
+    )
+    assert gradients.diff_src.shape == case.src.shape and gradients.diff_src.dtype == case.dtype
+    bound = tolerance(expected[0], magnitudes[0], case.dtype, 16)
+    assert_within(case.canonical(gradients.diff_src), expected[0], bound, "diff_src")
+    assert_padding_is_zero(case, gradients.diff_src)
+    dtype = reference.compute_dtype(case.dtype) if scale is None else scale.dtype
+    for name, wanted, magnitude in zip(
+        ("diff_scale", "diff_shift"), expected[1:], magnitudes[1:], strict=True
+    ):
+        got = getattr(gradients, name)
+        assert got.dtype == dtype, name
+        if scale is not None:
+            assert got.shape == scale.shape, name
+        assert_within(case.keep(got, 0), wanted, tolerance(wanted, magnitude, dtype, 16), name)
+
+
+def assert_padding_is_zero(case, array):
+    """The lanes of a blocked array beyond its channels hold 0."""
+    if case.blocked:
+        padding = to_canonical(array, case.layout)[:, case.shape[1] :]
+        assert not np.asarray(padding != 0).any(), "padding is not zero"
+
+
+def check_training(case, *, scale=True, shift=True, add=False, relu=False, out=None, num_threads=None):
+    """Training forward and backward of a case, with a workspace and, where there is no ReLU, without."""
+    scale, shift = case.scale if scale else None, case.shift if shift else None
+    add = case.add if add else None
+    workspace = cynorm.Workspace()
+    dst, mean, variance = case.operator.forward_training(
+        case.src, scale, shift, add=add, workspace=workspace, out=out, num_threads=num_threads
+    )
+    assert_statistics(case, mean, variance)
+    true_mean, true_variance = reference.batch_norm_statistics(case.canonical(case.src), case.axes)
+    assert_dst(case, dst, true_mean, true_variance, scale, shift, add, relu)
+    mask = np.asarray(case.canonical(dst) > 0) if relu else None
+    gradients = case.operator.backward_training(
+        case.diff_dst, case.src, scale, workspace=workspace, num_threads=num_threads
+    )
+    assert_gradients(case, gradients, true_mean, true_variance, scale, mask)
+    if add is None:
+        assert gradients.diff_add is None
+    else:
+        diff_dst = case.canonical(case.diff_dst)
+        expected = np.where(mask, diff_dst, np.zeros((), case.dtype)) if relu else diff_dst
+        assert_same_bits(case.canonical(gradients.diff_add), expected, "diff_add")
+    if not relu:
+        gradients = case.operator.backward_training(
+            case.diff_dst, case.src, scale, mean=mean, variance=variance, num_threads=num_threads
+        )
+        assert_gradients(case, gradients, case.keep(mean, 0), case.keep(variance, 1), scale)
+    return dst
+
+
+def check_inference(case, *, scale=True, shift=True, add=False, relu=False):
+    """Inference forward and backward of a case, with statistics of its own."""
+    scale, shift = case.scale if scale else None, case.shift if shift else None
+    add = case.add if add else None
+    mean, variance = case.parameter(), np.abs(case.parameter())
+    workspace = cynorm.Workspace()
+    dst = case.operator.forward_inference(
+        case.src, mean, variance, scale, shift, add=add, workspace=workspace
+    )
+    assert_dst(case, dst, case.keep(mean, 0), case.keep(variance, 1), scale, shift, add, relu)
+    mask = np.asarray(case.canonical(dst) > 0) if relu else None
+    gradients = case.operator.backward_inference(
+        case.diff_dst, case.src, mean, variance, scale, workspace=workspace
+    )
+    arguments = (case.keep(mean, 0), case.keep(variance, 1), scale, mask)
+    assert_gradients(case, gradients, *arguments, training=False)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Drawn problems
+
+
+def placed(problem):
+    """The case of a drawn problem, its arrays in the memory drawn."""
+    case = Case(
+        problem.shape,
+        problem.dtype,
+        problem.layout,
+        axes=problem.axes,
+        epsilon=problem.epsilon,
+        activation="relu" if problem.relu else None,
+        seed=problem.seed,
+        kind=problem.kind,
+    )
+    case.src, _ = place(case.src, problem.src)
+    case.diff_dst, _ = place(case.diff_dst, problem.diff_dst)
+    if problem.add is not None:
+        case.add, _ = place(case.add, problem.add)
+    return case
+
+
+def flags(problem):
+    """Which of the optional arguments a problem has."""
+    return {
+        "scale": problem.scale,
+        "shift": problem.shift,
+        "add": problem.add is not None,
+        "relu": problem.relu,
+    }
+
+
+@given(batch_norm_problems())
+def test_drawn_training(problem):
+    check_training(placed(problem), **flags(problem), num_threads=problem.num_threads)
+
+
+@given(batch_norm_problems())
+def test_drawn_inference(problem):
+    check_inference(placed(problem), **flags(problem))
+
+
+@given(batch_norm_problems())
+def test_drawn_outputs(problem):
+    """Outputs in any memory hold what new ones do, and nothing around them is written."""
+    case = placed(problem)
+    if problem.out is None:
+        return
+    workspace, other = cynorm.Workspace(), cynorm.Workspace()
+    expected = case.operator.forward_training(case.src, case.scale, case.shift, workspace=other)
+    out, buffer = place(np.zeros(case.src.shape, case.dtype), problem.out)
+    results = case.operator.forward_training(case.src, case.scale, case.shift, out=out, workspace=workspace)
+    assert results[0] is out
+    assert_same_bits(take(out, buffer), expected[0])
+    expected = case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=other)
+    out, buffer = place(np.zeros(case.src.shape, case.dtype), problem.out)
+    gradients = case.operator.backward_training(
+        case.diff_dst, case.src, case.scale, out=out, workspace=workspace
+    )
+    assert gradients.diff_src is out
+    assert_same_bits(take(out, buffer), expected.diff_src)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Every combination by name
+
+
+SHAPES = {0: (30, 21), 1: (2, 21, 13), 2: (2, 21, 5, 7), 3: (2, 21, 3, 4, 5)}
+OPTIONS = [
+    dict(zip(("scale", "shift", "add"), chosen, strict=True))
+    for chosen in itertools.product((True, False), repeat=3)
+]
+
+
+@each_layout
+@each_dtype
+@pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
+def test_every_layout_and_dtype(layout, dtype, relu):
+    shape = SHAPES[reference.spatial_ndim(layout)]
+    for options in OPTIONS:
+        case = Case(shape, dtype, layout, activation="relu" if relu else None)
+        check_training(case, relu=relu, **options)
+        check_inference(case, relu=relu, **options)
+
+
+AXES = [
+    ((60,), (0,)),
+    ((60,), ()),
+    ((7, 9), (0,)),
+    ((7, 9), (1,)),
+    ((7, 9), (0, 1)),
+    ((4, 6, 5, 7), (0, 2, 3)),  # per channel
+    ((4, 6, 5, 7), (2, 3)),  # instance
+    ((4, 6, 5, 7), (1, 2, 3)),  # per image
+    ((4, 6, 5, 7), (0, 1)),  # per position
+    ((4, 6, 5, 7), (0, 1, 2, 3)),  # all
+    ((4, 6, 5, 7), ()),  # none: the full shape
+    ((4, 6, 5, 7), (0, 2)),
+    ((4, 6, 5, 7), (1, 3)),
+    ((4, 6, 5, 7), (-1, 0)),
+    ((2, 3, 4, 5, 3), (1, 3)),
+    ((2, 2, 3, 2, 3, 2, 2, 3), (0, 2, 4, 6)),
+    ((2, 2, 3, 2, 3, 2, 2, 3), (1, 3, 5, 7)),
+    ((2, 3, 2, 1, 3, 2, 2, 3), (0, 3, 4, 5)),
+    ((1000, 3), (0,)),
+    ((3, 1000), (1,)),
+    ((300, 40), (0,)),
+    ((5000,), (0,)),
+]
+
+
+@pytest.mark.parametrize("shape, axes", AXES, ids=str)
+@each_dtype
+def test_every_axes(shape, axes, dtype):
+    axes = tuple(axis % len(shape) for axis in axes)
+    for order in ("C", "F"):
+        case = Case(shape, dtype, axes=axes)
+        case.src = np.asarray(case.src, order=order)
+        check_training(case)
+        check_inference(case)
+
+
+def test_axes_may_be_negative_or_one_number():
+    src = np.random.default_rng(0).standard_normal((3, 4, 5))
+    for axes, same in (((-1,), (2,)), (2, (2,)), ([0, -1], (0, 2))):
+        got = cynorm.BatchNorm(axes=axes).forward_training(src)
+        for one, other in zip(got, cynorm.BatchNorm(axes=same).forward_training(src), strict=True):
+            assert_same_bits(one, other)
+
+
+def test_axes_say_what_layouts_say():
+    """NHWC per channel is axes=(0, 1, 2), to the last bit."""
+    case = Case((3, 17, 6, 7), FLOAT32, "NHWC")
+    by_layout = case.operator.forward_training(case.src, case.scale, case.shift)
+    keep = (1, 1, 1, 17)
+    by_axes = cynorm.BatchNorm(axes=(0, 1, 2)).forward_training(
+        case.src, case.scale.reshape(keep), case.shift.reshape(keep)
+    )
+    for one, other in zip(by_layout, by_axes, strict=True):
+        assert_same_bits(one.ravel(), other.ravel())
+
+
+@pytest.mark.parametrize("channels", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 127])
+@pytest.mark.parametrize("layout", ["NC", "NHWC", "nChw8c", "nChw16c"])
+def test_every_channel_count(channels, layout):
+    for dtype in reference.DTYPES:
+        case = Case((3, channels, 3, 5)[: 2 + reference.spatial_ndim(layout)], dtype, layout)
+        check_training(case)
+        check_inference(case)
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1000])
+def test_every_width(width):
+    for dtype in reference.DTYPES:
+        check_training(Case((3, 4, width), dtype, "NCW"))
+        check_training(Case((1, 4, width), dtype, "NCW"), scale=False, shift=False)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c", "nChw16c"])
+@each_dtype
+def test_network_sized(layout, dtype):
+    """Many tiles, all threads, with ReLU and a sum."""
+    case = Case((4, 48, 28, 27), dtype, layout, activation="relu")
+    check_training(case, add=True, relu=True, num_threads=2)
+
+
+def test_defaults():
+    case = Case((3, 4, 5, 6), FLOAT32)
+    assert cynorm.BatchNorm() == cynorm.BatchNorm(
+        1e-5, layout="NCHW", axes=None, channels=None, activation=None
+    )
+    assert_same_bits(
+        cynorm.BatchNorm().forward_training(case.src)[0], case.operator.forward_training(case.src)[0]
+    )
+
+
+def test_keep_dims_parameters():
+    """Parameters may be of length C or shaped like the data with the reduced axes at size 1."""
+    for layout, keep in (("NCHW", (1, 9, 1, 1)), ("NHWC", (1, 1, 1, 9))):
+        case = Case((3, 9, 4, 5), FLOAT32, layout)
+        flat = case.operator.forward_training(case.src, case.scale, case.shift)
+        kept = case.operator.forward_training(case.src, case.scale.reshape(keep), case.shift.reshape(keep))
+        for one, other in zip(flat, kept, strict=True):
+            assert_same_bits(one.ravel(), other.ravel())
+        gradients = case.operator.backward_training(
+            case.diff_dst, case.src, case.scale.reshape(keep), mean=flat[1], variance=flat[2]
+        )
+        assert gradients.diff_scale.shape == keep and gradients.diff_shift.shape == keep
+
+
+def test_parameters_of_any_strides():
+    case = Case((3, 9, 4, 5), FLOAT32)
+    apart = np.zeros((9, 2), np.float32)
+    apart[:, 0], apart[:, 1] = case.scale, case.shift
+    got = case.operator.forward_training(case.src, apart[:, 0], apart[:, 1])[0]
+    assert_same_bits(got, case.operator.forward_training(case.src, case.scale, case.shift)[0])
+    backwards = case.operator.forward_training(case.src, case.scale[::-1].copy()[::-1], case.shift)[0]
+    assert_same_bits(backwards, got)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in reference.DTYPES if dtype.itemsize == 2], ids=str)
+def test_half_parameters(dtype):
+    """Parameters of the data's own type are accepted, and their gradients returned in it."""
+    case = Case((3, 9, 4, 5), dtype)
+    case.scale, case.shift = case.scale.astype(dtype), case.shift.astype(dtype)
+    check_training(case)
+    check_inference_with_half_statistics(case)
+
+
+def check_inference_with_half_statistics(case):
+    """Statistics of the data's own type too."""
+    mean, variance = case.parameter().astype(case.dtype), np.abs(case.parameter()).astype(case.dtype)
+    dst = case.operator.forward_inference(case.src, mean, variance, case.scale, case.shift)
+    assert_dst(case, dst, case.keep(mean, 0), case.keep(variance, 1), case.scale, case.shift, None, False)
+
+
+BROADCASTS = [
+    ((1, 6, 1, 1), (1, 1, 1, 1), (4, 1, 1, 1), (4, 6, 5, 7)),
+    ((4, 6, 1, 1), (1, 6, 1, 1), (1, 1, 5, 7), (1, 1, 1, 1)),
+    ((4, 6, 5, 7), (4, 6, 5, 7), (4, 6, 5, 7), (4, 6, 5, 7)),
+    ((1, 1, 5, 7), (1, 1, 5, 7), (1, 6, 1, 7), (4, 1, 5, 1)),
+]
+
+
+@pytest.mark.parametrize("shapes", BROADCASTS, ids=str)
+@each_dtype
+def test_inference_parameters_broadcast_each_on_its_own(shapes, dtype):
+    case = Case((4, 6, 5, 7), dtype, axes=(0, 2, 3))
+    computed = reference.compute_dtype(dtype)
+    mean, variance, scale, shift = (case.rng.uniform(0.1, 2, shape).astype(computed) for shape in shapes)
+    dst = case.operator.forward_inference(case.src, mean, variance, scale, shift)
+    expected, magnitude = reference.batch_norm_apply(case.src, mean, variance, scale, shift)
+    assert_within(dst, expected, tolerance(expected, magnitude, dtype, 4))
+
+
+@each_layout
+def test_one_call_forms(layout):
+    case = Case(SHAPES[reference.spatial_ndim(layout)], FLOAT32, layout)
+    arguments = {"layout": layout, "channels": case.operator.channels}
+    results = cynorm.batch_norm(case.src, case.scale, case.shift, epsilon=1e-5, **arguments)
+    expected = case.operator.forward_training(case.src, case.scale, case.shift)
+    for one, other in zip(results, expected, strict=True):
+        assert_same_bits(one, other)
+    _, mean, variance = results
+    gradients = cynorm.batch_norm_backward(
+        case.diff_dst, case.src, case.scale, mean=mean, variance=variance, epsilon=1e-5, **arguments
+    )
+    expected = case.operator.backward_training(
+        case.diff_dst, case.src, case.scale, mean=mean, variance=variance
+    )
+    for one, other in zip(gradients[:3], expected[:3], strict=True):
+        assert_same_bits(one, other)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Gradients and activations
+
+
+@pytest.mark.parametrize("axes", [(0, 2), (2,), (1,), (0, 1, 2), ()], ids=str)
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+def test_central_differences(axes, training):
+    """backward is the derivative of forward, by differences of forward itself in float64."""
+    case = Case((3, 2, 4), np.dtype(np.float64), axes=axes, epsilon=0.1)
+    mean, variance = case.parameter(), np.abs(case.parameter()) + 0.1
+    operator = case.operator
+
+    def loss(src=case.src, scale=case.scale, shift=case.shift):
+        if training:
+            dst = operator.forward_training(src, scale, shift, num_threads=1)[0]
+        else:
+            dst = operator.forward_inference(src, mean, variance, scale, shift, num_threads=1)
+        return np.vdot(case.diff_dst, dst)
+
+    if training:
+        workspace = cynorm.Workspace()
+        operator.forward_training(case.src, case.scale, case.shift, workspace=workspace)
+        gradients = operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace)
+    else:
+        gradients = operator.backward_inference(case.diff_dst, case.src, mean, variance, case.scale)
+    for name in ("src", "scale", "shift"):
+        at, gradient = getattr(case, name), getattr(gradients, f"diff_{name}")
+        for index in np.ndindex(at.shape):
+            step = np.zeros_like(at)
+            step[index] = 1e-5
+            slope = (loss(**{name: at + step}) - loss(**{name: at - step})) / 2e-5
+            assert slope == pytest.approx(gradient[index], rel=1e-6, abs=1e-8), (name, index)
+
+
+ACTIVATIONS = {
+    "identity": {},
+    "relu": {},
+    "elu": {"alpha": 1.2},
+    "celu": {"alpha": 0.7},
+    "scaled_elu": {"alpha": 1.67, "gamma": 1.05},
+    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
+    "leaky_relu": {"alpha": 0.01},
+    "linear": {"alpha": 1.5, "beta": -0.5},
+    "parametric_softplus": {"alpha": 1.5, "beta": 0.7},
+    "scaled_tanh": {"alpha": 1.5, "beta": 0.7},
+    "sigmoid": {},
+    "softplus": {"steepness": 2.0},
+    "softsign": {},
+    "tanh": {},
+    "thresholded_relu": {"alpha": 0.8},
+    "shrink": {"bias": 0.3, "threshold": 0.9},
+}
+each_activation = pytest.mark.parametrize("name, parameters", ACTIVATIONS.items(), ids=ACTIVATIONS)
+STEEPEST = 2.0  # no activation above grows faster
+
+
+@each_activation
+@each_dtype
+def test_activation_forward(name, parameters, dtype):
+    """What 4 ulp before the activation become after it, and 4 ulp of its own terms, which are about 1."""
+    activation = cynorm.Activation(name, **parameters)
+    for layout, add in itertools.product(("NCHW", "NHWC"), (False, True)):
+        case = Case((2, 21, 6, 7), dtype, layout, activation=activation)
+        added = {"add": case.add} if add else {}
+        dst, _, _ = case.operator.forward_training(case.src, case.scale, case.shift, **added)
+        statistics = reference.batch_norm_statistics(case.canonical(case.src), case.axes)
+        value, magnitude = reference.batch_norm_apply(
+            case.canonical(case.src), *statistics, case.keep(case.scale, 1), case.keep(case.shift, 0),
+            **{key: case.canonical(array) for key, array in added.items()},
+        )  # fmt: skip
+        expected = reference.activation(name, value, **parameters)
+        bound = 4 * STEEPEST * ulp(magnitude, reference.compute_dtype(dtype))
+        bound += 4 * ulp(np.abs(expected) + 1, reference.compute_dtype(dtype))
+        if name in ("thresholded_relu", "shrink"):  # where it jumps, either side will do
+            edge = parameters.get("threshold", parameters.get("alpha"))
+            bound = np.where(np.abs(np.abs(value) - edge) <= bound, 2, bound)
+        if dtype.itemsize == 2:
+            bound = np.maximum(ulp(expected, dtype), bound + ulp(expected, dtype) / 2)
+        assert_within(case.canonical(dst), expected, bound, f"{name}, {layout}")
+
+
+@each_activation
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+def test_activation_backward(name, parameters, training):
+    """The derivative at the value before the activation, which backward finds from src, scale and shift."""
+    case = Case((2, 9, 6, 7), np.dtype(np.float64), activation=cynorm.Activation(name, **parameters))
+    mean, variance = reference.batch_norm_statistics(case.src, case.axes)
+    workspace = cynorm.Workspace()
+    if training:
+        case.operator.forward_training(case.src, case.scale, case.shift, workspace=workspace)
+        gradients = case.operator.backward_training(
+            case.diff_dst, case.src, case.scale, shift=case.shift, workspace=workspace
+        )
+    else:
+        given_mean, given_variance = case.parameter(), np.abs(case.parameter())
+        mean, variance = case.keep(given_mean, 0), case.keep(given_variance, 0)
+        arguments = (case.src, given_mean, given_variance, case.scale)
+        case.operator.forward_inference(*arguments, case.shift, workspace=workspace)
+        gradients = case.operator.backward_inference(
+            case.diff_dst, *arguments, shift=case.shift, workspace=workspace
+        )
+    scale, shift = case.keep(case.scale, 1), case.keep(case.shift, 0)
+    value, _ = reference.batch_norm_apply(case.src, mean, variance, scale, shift)
+    diff_value = case.diff_dst * reference.activation_gradient(name, value, **parameters)
+    expected, magnitudes = reference.batch_norm_backward(
+        diff_value, case.src, case.axes, mean, variance, scale, training=training
+    )
+    for got, wanted, magnitude in zip(gradients, expected, magnitudes, strict=False):
+        np.testing.assert_array_less(
+            np.abs(got.reshape(wanted.shape) - wanted), 1e-13 * np.abs(magnitude) + 1e-300, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("layout", reference.LAYOUTS)
+def test_relu_needs_neither_dst_nor_add(layout):
+    """One bit per element: the workspace is far smaller than the tensor."""
+    case = Case((4, 64, 9, 11, 3)[: 2 + reference.spatial_ndim(layout)], FLOAT32, layout, activation="relu")
+    workspace = cynorm.Workspace()
+    case.operator.forward_training(case.src, case.scale, case.shift, add=case.add, workspace=workspace)
+    statistics = 4 * 64 * 8
+    assert workspace.nbytes <= case.src.nbytes // 32 * 2 + statistics
+    assert workspace.nbytes == case.operator.workspace_nbytes(case.src.shape, case.src.dtype)
+
+
+def test_activation_names():
+    """A name alone means the default parameters of the documents."""
+    src = np.linspace(-3, 3, 60).reshape(1, 1, 60)
+    mean, variance = np.zeros(1), np.ones(1)
+
+    def run(activation):
+        return cynorm.BatchNorm(0.0, layout="NCW", activation=activation).forward_inference(
+            src, mean, variance
+        )
+
+    assert_same_bits(run("relu"), run(cynorm.Activation("relu")))
+    assert_same_bits(run(None), run(cynorm.Activation("identity")))
+    assert_within(run(cynorm.Activation("elu")), reference.activation("elu", src, alpha=1.0), 1e-14)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Running statistics
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+@pytest.mark.parametrize("momentum", [0.1, 0.0, 1.0, 0.7])
+@each_dtype
+def test_running_statistics(unbiased, momentum, dtype):
+    """running = (1 - momentum) * running + momentum * new, in the caller's arrays, whatever their strides."""
+    case = Case((3, 9, 4, 5), dtype)
+    computed = reference.compute_dtype(dtype)
+    both = case.rng.uniform(0.5, 2, (9, 4)).astype(computed)
+    before = both.copy()
+    running_mean, running_variance = both[:, 1], both[::-1, 3]
+    _, mean, variance = case.operator.forward_training(
+        case.src, running_mean=running_mean, running_variance=running_variance, momentum=momentum,
+        unbiased_running=unbiased,
+    )  # fmt: skip
+    assert_statistics(case, mean, variance)
+    count = 3 * 4 * 5
+    correction = count / (count - 1) if unbiased else 1
+    for running, old, new in (
+        (running_mean, before[:, 1], mean.astype(float)),
+        (running_variance, before[::-1, 3], variance.astype(float) * correction),
+    ):
+        terms = (1 - momentum) * old.astype(float), momentum * new
+        assert_within(running, wide(sum(terms)), 4 * ulp(sum(map(np.abs, terms)), computed), "running")
+    np.testing.assert_array_equal(both[:, [0, 2]], before[:, [0, 2]])
+
+
+def test_running_statistics_default_to_torch():
+    """momentum 0.1, unbiased."""
+    case = Case((3, 9, 4, 5), FLOAT32)
+    running = [np.zeros(9, np.float32), np.ones(9, np.float32)]
+    expected = [np.zeros(9, np.float32), np.ones(9, np.float32)]
+    case.operator.forward_training(case.src, running_mean=running[0], running_variance=running[1])
+    case.operator.forward_training(
+        case.src, running_mean=expected[0], running_variance=expected[1], momentum=0.1, unbiased_running=True
+    )
+    for one, other in zip(running, expected, strict=True):
+        assert_same_bits(one, other)
+
+
+def test_one_running_statistic_alone():
+    case = Case((3, 9, 4, 5), FLOAT32)
+    running = np.zeros(9, np.float32)
+    _, mean, _ = case.operator.forward_training(case.src, running_mean=running, momentum=1.0)
+    assert_within(running, wide(mean), ulp(mean, FLOAT32))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# int8
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
+def test_int8_inference(layout, relu):
+    """Rounded half to even and saturated."""
+    rng = np.random.default_rng(0)
+    canonical = rng.integers(-128, 128, (2, 32, 9, 11)).astype(np.int8)
+    src = from_canonical(canonical, layout)
+    mean, scale, shift = (rng.uniform(-3, 3, 32).astype(np.float32) for _ in range(3))
+    variance = rng.uniform(0.5, 2, 32).astype(np.float32)
+    bn = cynorm.BatchNorm(layout=layout, activation="relu" if relu else None)
+    dst = bn.forward_inference(src, mean, variance, scale, shift)
+    assert dst.dtype == np.int8
+    keep = (1, 32, 1, 1)
+    parameters = [array.reshape(keep) for array in (mean, variance, scale, shift)]
+    value, magnitude = reference.batch_norm_apply(canonical, *parameters)
+    value = np.clip(np.maximum(value, 0) if relu else value, -128, 127)
+    got = to_canonical(dst, layout).astype(float)
+    np.testing.assert_array_less(np.abs(got - value), 0.5 + 4 * ulp(magnitude, FLOAT32) + 1e-12)
+    assert (np.abs(got) == 128).any() or relu
+
+
+def test_int8_rounds_half_to_even():
+    src = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256)
+    one = np.ones(1, np.float32)
+    dst = cynorm.BatchNorm(0.0, layout="NCW").forward_inference(src, 0 * one, one, 0.5 * one)
+    np.testing.assert_array_equal(dst, np.rint(src * 0.5).astype(np.int8))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Memory
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NC", "nChw8c"])
+@each_dtype
+def test_in_place(layout, dtype):
+    """out=src forward, out=diff_dst backward."""
+    case = Case((3, 21, 6, 7)[: 2 + reference.spatial_ndim(layout)], dtype, layout, activation="relu")
+    workspace = cynorm.Workspace()
+    expected = case.operator.forward_training(
+        case.src, case.scale, case.shift, add=case.add, workspace=workspace
+    )
+    gradients = case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace)
+    src, diff_dst = case.src.copy(), case.diff_dst.copy()
+    other = cynorm.Workspace()
+    results = case.operator.forward_training(
+        src, case.scale, case.shift, add=case.add, out=src, workspace=other
+    )
+    assert results[0] is src
+    for one, wanted in zip(results, expected, strict=True):
+        assert_same_bits(one, wanted)
+    in_place = case.operator.backward_training(diff_dst, case.src, case.scale, out=diff_dst, workspace=other)
+    assert in_place.diff_src is diff_dst
+    for one, wanted in zip(in_place, gradients, strict=True):
+        assert_same_bits(one, wanted)
+    src = case.src.copy()
+    inference = case.operator.forward_inference(case.src, *expected[1:], case.scale, case.shift)
+    assert case.operator.forward_inference(src, *expected[1:], case.scale, case.shift, out=src) is src
+    assert_same_bits(src, inference)
+
+
+ORDERS = [
+    lambda array: array,
+    np.asfortranarray,
+    lambda array: array[::-1, ::-1].copy()[::-1, ::-1],
+    lambda array: np.moveaxis(np.moveaxis(array, 1, -1).copy(), -1, 1),
+    lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    lambda array: np.concatenate((array, array), 1)[:, : array.shape[1]],
+]
+
+
+@pytest.mark.parametrize("pair", list(itertools.product(range(len(ORDERS)), repeat=2)), ids=str)
+def test_mixed_memory_orders(pair):
+    case = Case((3, 18, 5, 6), FLOAT32, activation="relu")
+    case.src = ORDERS[pair[0]](case.src)
+    case.diff_dst = ORDERS[pair[1]](case.diff_dst)
+    case.add = ORDERS[(pair[0] + pair[1]) % len(ORDERS)](case.add)
+    check_training(case, add=True, relu=True)
+    check_training(case, add=True, relu=True, out=ORDERS[pair[1]](np.zeros(case.shape, np.float32)))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+def test_output_takes_the_memory_order_of_src(order):
+    shape = (3, 5, 4, 6)
+    dense = np.zeros([shape[axis] for axis in order], np.float32).transpose(np.argsort(order))
+    bn, ones = cynorm.BatchNorm(), np.ones(5, np.float32)
+    assert bn.forward_training(dense)[0].strides == dense.strides
+    assert bn.forward_inference(dense, ones, ones).strides == dense.strides
+    diff_dst = np.zeros(shape, np.float32)
+    assert bn.backward_inference(diff_dst, dense, ones, ones).diff_src.strides == dense.strides
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Values at the edge
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@each_dtype
+def test_mean_far_from_zero(layout, dtype):
+    """mean / std = 1e6 in float32 (what the type can hold in others): statistics and results stay exact."""
+    ratio = {2: 100, 4: 1e6, 8: 1e14}[dtype.itemsize]
+    case = Case((8, 21, 16, 17), dtype, layout, epsilon=1e-12)
+    noise = random_values(case.rng, case.shape, np.dtype(np.float64))
+    case.src = from_canonical((ratio + noise).astype(dtype), layout, padding=np.nan)
+    check_training(case)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@each_dtype
+@pytest.mark.parametrize("value", [0.1, 1e6 + 0.1, -3.3333, 1e-20, 0.0])
+def test_constant_channels(layout, dtype, value):
+    """The variance of a constant is exactly 0, its mean the constant, and dst exactly shift."""
+    if dtype == np.float16 and value > 65504:
+        value = 60000
+    for shape in ((7, 21, 5, 11), (1, 21, 1, 3), (1, 21, 1, 1), (3, 21, 100, 101)):
+        case = Case(shape, dtype, layout)
+        case.src = from_canonical(np.full(shape, value, dtype), layout, padding=np.nan)
+        dst, mean, variance = case.operator.forward_training(case.src, case.scale, case.shift)
+        assert (variance == 0).all()
+        assert (mean == wide(np.array(value, dtype))).all()
+        shift = np.broadcast_to(case.keep(case.shift, 0), shape).astype(dtype)
+        np.testing.assert_array_equal(case.canonical(dst), shift)
+
+
+def test_huge_values():
+    """Squares that fit float32 overflow no sum."""
+    for layout in ("NCHW", "NHWC"):
+        case = Case((8, 21, 16, 17), FLOAT32, layout)
+        case.src = case.src * np.float32(1e18)
+        check_training(case)
+
+
+def test_subnormal_values():
+    case = Case((2, 8, 16, 17), FLOAT32, epsilon=1.0)
+    case.src = np.full_like(case.src, 1e-40)
+    dst, mean, _ = case.operator.forward_training(case.src)
+    assert (mean == case.src[0, 0, 0, 0]).all() and (dst == 0).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c"])
+def test_special_values_stay_in_their_channel(value, layout):
+    """A NaN or an infinity spoils its own channel, and no bit of another."""
+    case = Case((3, 40, 5, 6), FLOAT32, layout)
+    clean = case.operator.forward_training(case.src, case.scale, case.shift)
+    clean_gradients = case.operator.backward_training(
+        case.diff_dst, case.src, case.scale, mean=clean[1], variance=clean[2]
+    )
+    spoilt = case.canonical(case.src).copy()
+    spoilt[1, 17, 2, 3] = value
+    spoilt = from_canonical(spoilt, layout)
+    results = case.operator.forward_training(spoilt, case.scale, case.shift)
+    others = np.arange(40) != 17
+    assert np.isnan(results[1][17]) or np.isinf(results[1][17])
+    for one, other in zip(results[1:], clean[1:], strict=True):
+        assert_same_bits(one[others], other[others])
+    assert_same_bits(case.canonical(results[0])[:, others], case.canonical(clean[0])[:, others])
+    assert np.isnan(case.canonical(results[0])[1, 17, 2, 3])
+    spoilt = case.canonical(case.diff_dst).copy()
+    spoilt[1, 17, 2, 3] = value
+    gradients = case.operator.backward_training(
+        from_canonical(spoilt, layout), case.src, case.scale, mean=clean[1], variance=clean[2]
+    )
+    diff_src, clean_diff = case.canonical(gradients.diff_src), case.canonical(clean_gradients.diff_src)
+    assert_same_bits(diff_src[:, others], clean_diff[:, others])
+    assert not np.isfinite(diff_src[:, 17]).any()
+
+
+@pytest.mark.parametrize("shape", [(16, 3, 224, 224), (4, 80, 500, 500)], ids=str)
+def test_large_half_tensors(shape):
+    """No infinity and no NaN: the statistics of float16 data are not float16's."""
+    if np.prod(shape) > 2**24 and available_bytes() < 3 * 2**30:
+        pytest.skip("needs 3 GiB of free memory")
+    rng = np.random.default_rng(0)
+    image = (100 + 10 * rng.standard_normal((1, 1, *shape[2:]))).astype(np.float16)
+    src = np.broadcast_to(image, shape)
+    dst, mean, variance = cynorm.BatchNorm().forward_training(src, out=np.empty(shape, np.float16))
+    expected_mean, expected_variance = reference.batch_norm_statistics(image, (0, 1, 2, 3))
+    for statistic, expected in ((mean, expected_mean), (variance, expected_variance)):
+        expected = np.broadcast_to(expected.ravel(), statistic.shape)
+        assert_within(statistic, expected, 2 * ulp(expected, FLOAT32))
+    assert np.isfinite(dst[0, 0]).all()
+    assert (dst == dst[:1, :1]).all()
+
+
+def available_bytes():
+    """Memory the system says is free to use."""
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+@pytest.mark.parametrize("layout", reference.LAYOUTS)
+def test_zero_sized(layout):
+    """An empty batch has no NaN and zero gradients; no channels, no statistics."""
+    spatial = reference.spatial_ndim(layout)
+    for empty in range(2 + spatial):
+        shape = list((2, 16, 3, 2, 4)[: 2 + spatial])
+        shape[empty] = 0
+        case = Case(tuple(shape), FLOAT32, layout)
+        workspace = cynorm.Workspace()
+        dst, mean, variance = case.operator.forward_training(
+            case.src, case.scale, case.shift, workspace=workspace
+        )
+        assert dst.shape == case.src.shape
+        assert mean.shape == variance.shape == (shape[1],)
+        assert np.isfinite(mean).all() and np.isfinite(variance).all()
+        gradients = case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace)
+        assert gradients.diff_src.shape == case.src.shape
+        assert (gradients.diff_scale == 0).all() and (gradients.diff_shift == 0).all()
+        assert case.operator.forward_inference(case.src, mean, variance).shape == case.src.shape
+
+
+def test_one_element_per_statistic():
+    """The variance of one element is 0, and the gradient by it 0."""
+    case = Case((1, 9, 1, 1), FLOAT32)
+    dst, mean, variance = case.operator.forward_training(case.src, case.scale, case.shift)
+    assert (variance == 0).all()
+    np.testing.assert_array_equal(mean, case.src.ravel())
+    np.testing.assert_array_equal(dst.ravel(), case.shift)
+    gradients = case.operator.backward_training(
+        case.diff_dst, case.src, case.scale, mean=mean, variance=variance
+    )
+    assert (gradients.diff_src == 0).all() and (gradients.diff_scale == 0).all()
+    np.testing.assert_array_equal(gradients.diff_shift, case.diff_dst.ravel())
+
+
+def test_larger_than_the_cache():
+    """Slabs that fit no cache, written around it."""
+    for layout in ("NCHW", "NHWC"):
+        check_training(Case((6, 24, 110, 111), FLOAT32, layout, activation="relu"), relu=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_more_than_2_to_the_31_elements(layout):
+    """64-bit indices and counts: float16, its source repeated along one axis without memory."""
+    if available_bytes() < 6 * 2**30:
+        pytest.skip("needs 6 GiB of free memory")
+    shape = (1, 2, 2**15, 2**15 + 1) if layout == "NCHW" else (2**15, 2**15 + 1, 1, 2)
+    repeated_axis = 2 if layout == "NCHW" else 0
+    small_shape = [1 if axis == repeated_axis else extent for axis, extent in enumerate(shape)]
+    small = random_values(np.random.default_rng(0), small_shape, np.dtype(np.float16))
+    src, out = np.broadcast_to(small, shape), np.empty(shape, np.float16)
+    bn = cynorm.BatchNorm(layout=layout)
+    dst, mean, variance = bn.forward_training(src, out=out)
+    expected, expected_mean, expected_variance = bn.forward_training(small)
+    np.testing.assert_allclose(mean, expected_mean, rtol=1e-6)
+    np.testing.assert_allclose(variance, expected_variance, rtol=1e-6)
+    for index in range(0, shape[repeated_axis], 97):
+        rows = np.take(dst, [index], axis=repeated_axis)
+        np.testing.assert_allclose(rows, expected, rtol=2e-3, atol=1e-3)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# PyTorch
+
+
+@needs_torch
+@pytest.mark.parametrize("memory", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_like_torch(memory, name):
+    """Training, running statistics, gradients and inference of torch.nn.BatchNorm2d."""
+    case = Case((5, 12, 7, 9), np.dtype(name))
+    if memory == "channels_last":
+        case.src = np.moveaxis(np.moveaxis(case.src, 1, -1).copy(), -1, 1)
+    layer = torch.nn.BatchNorm2d(12, dtype=getattr(torch, name))
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(case.scale))
+        layer.bias.copy_(torch.from_numpy(case.shift))
+    src = torch.from_numpy(case.src.copy()).requires_grad_()
+    result = layer(src)
+    result.backward(torch.from_numpy(case.diff_dst))
+    running = np.zeros(12, name), np.ones(12, name)
+    workspace = cynorm.Workspace()
+    dst, _, _ = case.operator.forward_training(
+        case.src, case.scale, case.shift, workspace=workspace, running_mean=running[0],
+        running_variance=running[1],
+    )  # fmt: skip
+    gradients = case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace)
+    close = {"rtol": 1e-4, "atol": 1e-5} if name == "float32" else {"rtol": 1e-10, "atol": 1e-11}
+    for got, expected in (
+        (dst, result.detach()),
+        (gradients.diff_src, src.grad),
+        (gradients.diff_scale, layer.weight.grad),
+        (gradients.diff_shift, layer.bias.grad),
+        (running[0], layer.running_mean),
+        (running[1], layer.running_var),
+    ):
+        np.testing.assert_allclose(got, expected.numpy(), **close)
+    layer.eval()
+    inference = case.operator.forward_inference(case.src, *running, case.scale, case.shift)
+    np.testing.assert_allclose(inference, layer(src).detach().numpy(), **close)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The operator as a value
+
+
+def test_value_semantics():
+    bn = cynorm.BatchNorm(0.01, layout="NHWC", activation=cynorm.Activation("elu", alpha=0.5))
+    same = cynorm.BatchNorm(0.01, layout="NHWC", activation=cynorm.Activation("elu", alpha=0.5))
+    assert bn == same and hash(bn) == hash(same) and {bn: 1}[same] == 1
+    assert pickle.loads(pickle.dumps(bn)) == bn
+    assert eval(repr(bn), vars(cynorm) | {"cynorm": cynorm}) == bn
+    assert bn != cynorm.BatchNorm(0.01, layout="NHWC") and bn != 3
+    assert cynorm.BatchNorm(axes=(0, 2)) == cynorm.BatchNorm(axes=[0, 2])
+    assert cynorm.BatchNorm(axes=(0, 2)) != cynorm.BatchNorm(axes=(0, 1))
+    with pytest.raises(AttributeError):
+        bn.epsilon = 1.0
+    assert bn.epsilon == 0.01 and bn.layout == "NHWC"
+
+
+def test_implementation(isa):
+    for dtype, short in (("float32", "f32"), ("float16", "f16")):
+        for layout, shape in (("NCHW", (2, 64, 8, 40)), ("NHWC", (2, 8, 40, 64))):
+            words = cynorm.BatchNorm(layout=layout).implementation(np.zeros(shape, dtype)).split(":")
+            assert words[0].startswith("batch_norm") and words[-2:] == [short, isa]
+
+
+def test_gradients_are_named():
+    case = Case((3, 9, 4, 5), FLOAT32)
+    ones = np.ones(9, np.float32)
+    gradients = case.operator.backward_inference(case.diff_dst, case.src, ones, ones, case.scale)
+    assert type(gradients).__name__ == "BatchNormGradients"
+    assert gradients._fields == ("diff_src", "diff_scale", "diff_shift", "diff_add")
+
+
+def test_count_of_elements_is_exact():
+    """Statistics over millions of elements: the sums carry on where float32 would stop."""
+    ones = np.broadcast_to(np.float32([[1], [1 + 2**-20]]), (2, 2**23))
+    _, mean, variance = cynorm.BatchNorm(axes=(0, 1)).forward_training(
+        ones, out=np.empty(ones.shape, np.float32)
+    )
+    assert float(mean.item()) == pytest.approx(1 + 2**-21, rel=1e-7)
+    assert float(variance.item()) == pytest.approx(2.0**-42, rel=1e-6)
+    assert math.isfinite(variance.item())

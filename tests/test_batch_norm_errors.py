@@ -1,0 +1,321 @@
+"""What BatchNorm refuses: errors name the argument and what was given and is allowed; nothing is written."""
+
+import numpy as np
+import pytest
+
+import cynorm
+import reference
+from test_lrn_errors import NOT_FLOATS, READ_ONLY, refuses
+
+SHAPE = (2, 8, 3, 4)
+
+
+def array(shape=SHAPE, dtype=np.float32, fill=1):
+    """An array of some shape."""
+    return np.full(shape, fill, dtype)
+
+
+def vector(length=8, dtype=np.float32, fill=1):
+    """A parameter."""
+    return np.full(length, fill, dtype)
+
+
+def every_call(**changed):
+    """The four methods with good arguments, but for those changed, and the outputs they must not write."""
+    bn = changed.pop("bn", None) or cynorm.BatchNorm()
+    out = changed.pop("out", array(fill=7))
+    good = {
+        "src": array(),
+        "diff_dst": array(),
+        "mean": vector(),
+        "variance": vector(),
+        "scale": vector(),
+    } | changed
+    statistics = (good["mean"], good["variance"])
+    only_forward = {key: good[key] for key in ("shift", "add") if key in good}
+    threads = {key: good[key] for key in ("num_threads", "workspace") if key in good}
+    running = {key: good[key] for key in good if key.startswith(("running", "momentum", "unbiased"))}
+    src, diff_dst, scale = good["src"], good["diff_dst"], good["scale"]
+    return {
+        "forward_training": lambda: bn.forward_training(
+            src, scale, **only_forward, **running, **threads, out=out
+        ),
+        "forward_inference": lambda: bn.forward_inference(
+            src, *statistics, scale, **only_forward, **threads, out=out
+        ),
+        "backward_training": lambda: bn.backward_training(
+            diff_dst, src, scale, mean=statistics[0], variance=statistics[1], **threads, out=out
+        ),
+        "backward_inference": lambda: bn.backward_inference(
+            diff_dst, src, *statistics, scale, **threads, out=out
+        ),
+    }, out
+
+
+def refused_by(methods, error, *words, **changed):
+    """Each of `methods` refuses the arguments changed, and writes nothing."""
+    calls, out = every_call(**changed)
+    before = out.copy() if isinstance(out, np.ndarray) else None
+    for method in methods:
+        refuses(error, *words, call=calls[method])
+        if before is not None:
+            np.testing.assert_array_equal(out, before)
+
+
+FORWARD = ("forward_training", "forward_inference")
+BACKWARD = ("backward_training", "backward_inference")
+INFERENCE = ("forward_inference", "backward_inference")
+ALL = FORWARD + BACKWARD
+
+
+def test_the_calls_are_good_as_they_are():
+    """What the tests below change is all that is wrong with these calls."""
+    for call in every_call(shift=vector(), add=array())[0].values():
+        call()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Parameters of the operator
+
+
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ({"epsilon": -1e-5}, ValueError, ["epsilon", "-1e-05"]),
+        ({"epsilon": np.nan}, ValueError, ["epsilon", "nan"]),
+        ({"epsilon": np.inf}, ValueError, ["epsilon", "inf"]),
+        ({"epsilon": "small"}, TypeError, ["epsilon", "'small'"]),
+        ({"epsilon": None}, TypeError, ["epsilon", "None"]),
+        ({"layout": "NCWH"}, ValueError, ["layout", "'NCWH'", "NCHW"]),
+        ({"layout": "nchw"}, ValueError, ["layout", "'nchw'", "NCHW"]),
+        ({"axes": (0, 0)}, ValueError, ["axes", "(0, 0)"]),
+        ({"axes": (0.5,)}, TypeError, ["axes", "(0.5,)"]),
+        ({"axes": "HW"}, TypeError, ["axes", "'HW'"]),
+        ({"axes": (8,)}, ValueError, ["axes", "8"]),
+        ({"activation": "rleu"}, ValueError, ["activation", "'rleu'", "relu"]),
+        ({"activation": 3}, (TypeError, ValueError), ["activation", "3", "relu"]),
+        ({"layout": "nChw8c", "channels": 0}, ValueError, ["channels", "0"]),
+        ({"layout": "nChw8c", "channels": 2.5}, TypeError, ["channels", "2.5"]),
+    ],
+    ids=str,
+)
+def test_parameters(arguments, error, words):
+    refuses(error, *words, call=lambda: cynorm.BatchNorm(**arguments).forward_training(array()))
+
+
+def test_axes_out_of_range():
+    """Axes are checked against the array they meet."""
+    for axes in ((4,), (0, -5)):
+        refused_by(ALL, ValueError, "axes", axes[-1], bn=cynorm.BatchNorm(axes=axes))
+    refused_by(ALL, ValueError, "axes", bn=cynorm.BatchNorm(axes=(1, -3)))
+
+
+@pytest.mark.parametrize(
+    "name, parameters, words",
+    [
+        ("tanhh", {}, ["'tanhh'", "tanh"]),
+        ("elu", {"aplha": 1.0}, ["aplha", "alpha"]),
+        ("relu", {"alpha": 1.0}, ["alpha", "relu"]),
+        ("elu", {"alpha": np.nan}, ["alpha", "nan"]),
+        ("elu", {"alpha": "1"}, ["alpha", "'1'"]),
+    ],
+    ids=str,
+)
+def test_activations(name, parameters, words):
+    refuses((TypeError, ValueError), *words, call=lambda: cynorm.Activation(name, **parameters))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Arrays
+
+
+@pytest.mark.parametrize(
+    "wrong, name",
+    [case for case in NOT_FLOATS if case[1] != "int8"],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_dtypes(wrong, name):
+    """Everything but the four float types in native byte order (and int8 in inference)."""
+
+    def mentions(argument, methods, **changed):
+        calls, out = every_call(**changed)
+        for method in methods:
+            with pytest.raises(TypeError) as caught:
+                calls[method]()
+            for word in (argument, name, "float32"):
+                assert word in str(caught.value)
+        assert (out == 7).all()
+
+    mentions("src", ALL, src=wrong)
+    mentions("diff_dst", BACKWARD, diff_dst=wrong)
+    mentions("add", FORWARD, add=wrong)
+    mentions("scale", ALL, scale=wrong[0, :, 0, 0])
+    mentions("shift", FORWARD, shift=wrong[0, :, 0, 0])
+    mentions("mean", INFERENCE, mean=wrong[0, :, 0, 0])
+    mentions("variance", INFERENCE, variance=wrong[0, :, 0, 0])
+
+
+def test_int8_is_for_inference():
+    """int8 has no statistics and no gradient."""
+    src = array(dtype=np.int8)
+    out = array(dtype=np.int8, fill=7)
+    refused_by(("forward_training", *BACKWARD), TypeError, "src", "int8", src=src, diff_dst=src, out=out)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 3), (2, 8, 3, 5), (1, 8, 3, 4), (192,)], ids=str)
+def test_shapes(shape):
+    """src, diff_dst, add and out have one shape; nothing broadcasts."""
+    wrong = array(shape, fill=7)
+    refused_by(BACKWARD, ValueError, "diff_dst", SHAPE, shape, diff_dst=wrong)
+    refused_by(FORWARD, ValueError, "add", SHAPE, shape, add=wrong)
+    refused_by(ALL, ValueError, "out", SHAPE, shape, out=wrong)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3, 5, 6])
+def test_number_of_dimensions(ndim):
+    src = array((1, 8) + (1,) * (ndim - 2) if ndim > 1 else (8,))
+    refused_by(ALL, ValueError, "src", "NCHW", ndim, src=src, diff_dst=src, out=array(src.shape, fill=7))
+
+
+@pytest.mark.parametrize(
+    "wrong", [vector(7), vector(9), vector(1), array((8, 1)), array((1, 4, 1, 1)), array((8, 1, 1))]
+)
+def test_parameter_shapes(wrong):
+    """Length C, or the data's shape with reduced axes at size 1."""
+    refused_by(("forward_training", *BACKWARD), ValueError, "scale", wrong.shape, scale=wrong)
+    refused_by(("forward_training",), ValueError, "shift", wrong.shape, shift=wrong)
+    refused_by(BACKWARD, ValueError, "mean", wrong.shape, mean=wrong)
+    refused_by(BACKWARD, ValueError, "variance", wrong.shape, variance=wrong)
+    refused_by(("forward_training",), ValueError, "running_mean", wrong.shape, running_mean=wrong)
+    refused_by(("forward_training",), ValueError, "running_variance", wrong.shape, running_variance=wrong)
+
+
+@pytest.mark.parametrize("dtype", reference.DTYPES[1:], ids=str)
+def test_mixed_dtypes(dtype):
+    """src, diff_dst, add and out have one dtype; parameters are of it, or float32 beside half data."""
+    other = array(dtype=dtype, fill=7)
+    refused_by(BACKWARD, TypeError, "diff_dst", "float32", dtype, diff_dst=other)
+    refused_by(FORWARD, TypeError, "add", "float32", dtype, add=other)
+    refused_by(ALL, TypeError, "out", "float32", dtype, out=other)
+    refused_by(ALL, TypeError, "scale", "float32", dtype, scale=vector(dtype=dtype))
+    refused_by(FORWARD, TypeError, "shift", "float32", dtype, shift=vector(dtype=dtype))
+    refused_by(INFERENCE, TypeError, "mean", "float32", dtype, mean=vector(dtype=dtype))
+    refused_by(("forward_training",), TypeError, "running_mean", dtype, running_mean=vector(dtype=dtype))
+
+
+def test_outputs():
+    """`out` is a writable array of its own; running statistics are written too."""
+    refused_by(ALL, ValueError, "out", "read-only", out=READ_ONLY)
+    refused_by(ALL, TypeError, "out", "list", out=[[1.0]])
+    repeated = np.broadcast_to(array((1, 8, 3, 4), fill=7), SHAPE)
+    repeated.flags.writeable = True
+    refused_by(ALL, ValueError, "out", "overlap", out=repeated)
+    fixed = vector()
+    fixed.flags.writeable = False
+    refused_by(("forward_training",), ValueError, "running_mean", "read-only", running_mean=fixed)
+    refused_by(("forward_training",), TypeError, "running_variance", "list", running_variance=[1.0] * 8)
+
+
+def test_partial_overlap():
+    """out is src (forward) or diff_dst (backward), or shares no element with any input."""
+    buffer = array((3, 8, 3, 4), fill=7)
+    first, second = buffer[:2], buffer[1:]
+    refused_by(ALL, ValueError, "out", "overlap", "src", src=first, out=second)
+    refused_by(FORWARD, ValueError, "out", "overlap", "add", add=first, out=second)
+    refused_by(BACKWARD, ValueError, "out", "overlap", "diff_dst", diff_dst=first, out=second)
+    assert (buffer == 7).all()
+
+
+def test_momentum():
+    running = {"running_mean": vector(fill=7), "running_variance": vector(fill=7)}
+    for momentum in (np.nan, np.inf):
+        refused_by(("forward_training",), ValueError, "momentum", momentum, momentum=momentum, **running)
+    refused_by(("forward_training",), TypeError, "momentum", "'x'", momentum="x", **running)
+    assert all((array == 7).all() for array in running.values())
+
+
+def test_running_statistics_are_for_training():
+    """Inference is given statistics and updates none."""
+    bn = cynorm.BatchNorm()
+    refuses(
+        TypeError,
+        "running_mean",
+        call=lambda: bn.forward_inference(array(), vector(), vector(), running_mean=vector()),
+    )
+
+
+@pytest.mark.parametrize("num_threads", [0, -1, 2.0, "2", True], ids=repr)
+def test_num_threads(num_threads):
+    refused_by(ALL, (TypeError, ValueError), "num_threads", num_threads=num_threads)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The workspace
+
+
+def test_backward_needs_statistics_or_a_workspace():
+    out = array(fill=7)
+    for given in ({}, {"mean": vector()}, {"variance": vector()}):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            cynorm.BatchNorm().backward_training(array(), array(), vector(), out=out, **given)
+        message = str(caught.value)
+        assert "workspace" in message and ("variance" in message or "mean" in message)
+    assert (out == 7).all()
+
+
+def test_relu_needs_its_workspace():
+    out = array(fill=7)
+    bn = cynorm.BatchNorm(activation="relu")
+    for call in (
+        lambda: bn.backward_training(array(), array(), vector(), mean=vector(), variance=vector(), out=out),
+        lambda: bn.backward_inference(array(), array(), vector(), vector(), vector(), out=out),
+    ):
+        with pytest.raises((TypeError, ValueError), match="workspace"):
+            call()
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0.1},
+        {"activation": None},
+        {"layout": "NHWC"},
+        {"layout": None, "axes": (0, 2, 3)},
+    ],
+    ids=str,
+)
+def test_workspace_of_another_operator(change):
+    src, out, workspace = array((2, 8, 8, 8)), array((2, 8, 8, 8), fill=7), cynorm.Workspace()
+    original = {"epsilon": 1e-5, "layout": "NCHW", "activation": "relu"}
+    cynorm.BatchNorm(**original).forward_training(src, vector(), workspace=workspace)
+    changed = {key: value for key, value in (original | change).items() if key != "layout" or value}
+    scale = array((1, 8, 1, 1)) if "axes" in changed else vector()
+    with pytest.raises(ValueError, match="workspace"):
+        cynorm.BatchNorm(**changed).backward_training(src, src, scale, workspace=workspace, out=out)
+    assert (out == 7).all()
+    cynorm.BatchNorm(**original).backward_training(src, src, vector(), workspace=workspace)
+
+
+def test_workspace_of_another_call():
+    """Another shape, dtype, kind of call, or none at all."""
+    bn, workspace = cynorm.BatchNorm(), cynorm.Workspace()
+    src, out = array(), array(fill=7)
+    with pytest.raises(ValueError, match="workspace"):
+        bn.backward_training(src, src, vector(), workspace=workspace, out=out)
+    bn.forward_training(src, vector(), workspace=workspace)
+    for other in (array((2, 8, 3, 5)), array((8, 8, 3, 1)), array(dtype=np.float64)):
+        with pytest.raises(ValueError, match="workspace"):
+            bn.backward_training(other, other, workspace=workspace)
+    lrn = cynorm.LRN()
+    with pytest.raises(ValueError, match="workspace"):
+        lrn.backward(src, src, workspace=workspace, out=out)
+    lrn.forward(src, workspace=workspace)
+    with pytest.raises(ValueError, match="workspace"):
+        bn.backward_training(src, src, vector(), workspace=workspace, out=out)
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize("workspace", [True, {}, "ws"], ids=repr)
+def test_workspace_type(workspace):
+    refused_by(ALL, TypeError, "workspace", type(workspace).__name__, workspace=workspace)

@@ -1,0 +1,679 @@
+"""LRN against the float64 oracle: every layout, dtype, region, convention and memory order."""
+
+import functools
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import cynorm
+import reference
+from reference import assert_within, from_canonical, to_canonical, tolerance, ulp
+from strategies import Memory, assert_same_bits, bits, lrn_problems, place, random_values, take
+
+pytestmark = pytest.mark.usefixtures("isa")
+
+REGIONS = ("across_channels", "within_channel")
+WINDOWS = ("onednn", "onnx", "torch")
+
+each_dtype = pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
+each_layout = pytest.mark.parametrize("layout", reference.LAYOUTS)
+each_region = pytest.mark.parametrize("region", REGIONS)
+each_window = pytest.mark.parametrize("window", WINDOWS)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The bounds: 4 ulp forward, 8 ulp of the terms' magnitudes backward, growing as log2 of windows beyond 16.
+
+
+def growth(local_size):
+    """1 up to a window of 16, then proportional to log2 of it."""
+    return max(1.0, math.log2(local_size) / 4)
+
+
+def assert_forward(dst, src, **parameters):
+    """Canonical `dst` is the forward result of canonical `src`."""
+    expected = reference.lrn_forward(src, **parameters)
+    bound = tolerance(expected, expected, dst.dtype, 4 * growth(parameters["local_size"]))
+    assert_within(dst, expected, bound, "dst")
+
+
+def assert_backward(diff_src, diff_dst, src, **parameters):
+    """Canonical `diff_src` is the backward result of canonical `diff_dst` and `src`."""
+    first, second, magnitude = reference.lrn_backward_terms(diff_dst, src, **parameters)
+    with np.errstate(invalid="ignore"):
+        expected = first - second
+    bound = tolerance(expected, magnitude, diff_src.dtype, 8 * growth(parameters["local_size"]))
+    assert_within(diff_src, expected, bound, "diff_src")
+
+
+def assert_padding_is_zero(array, layout, channels):
+    """The lanes of a blocked array beyond its channels hold 0."""
+    if reference.block_size(layout) and channels is not None:
+        padding = to_canonical(array, layout)[:, channels:]
+        assert not np.asarray(padding != 0).any(), "padding is not zero"
+
+
+def draw_pair(shape, dtype, layout="NCHW", seed=0, kind="normal"):
+    """src and diff_dst in a layout, from a canonical shape; the padding of blocked ones holds NaN."""
+    rng = np.random.default_rng(seed)
+    return [from_canonical(random_values(rng, shape, dtype, kind), layout, padding=np.nan) for _ in range(2)]
+
+
+def channels_argument(layout, channels):
+    """The `channels` argument: given only where a block is not full."""
+    block = reference.block_size(layout)
+    return channels if block and channels % block else None
+
+
+def check(shape, dtype, layout="NCHW", seed=0, kind="normal", num_threads=None, **parameters):
+    """Forward and backward of one problem, in fresh dense arrays, with and without a workspace."""
+    parameters = {"local_size": 5, "alpha": 1.0} | parameters
+    channels = channels_argument(layout, shape[1])
+    lrn = cynorm.LRN(layout=layout, channels=channels, **parameters)
+    src, diff_dst = draw_pair(shape, dtype, layout, seed, kind)
+    workspace = cynorm.Workspace()
+    dst = lrn.forward(src, workspace=workspace, num_threads=num_threads)
+    diff_src = lrn.backward(diff_dst, src, num_threads=num_threads)
+    cached = lrn.backward(diff_dst, src, workspace=workspace, num_threads=num_threads)
+    canonical_src, canonical_diff = (to_canonical(array, layout, channels) for array in (src, diff_dst))
+    for result in (dst, diff_src):
+        assert result.shape == src.shape and result.dtype == src.dtype
+        assert_padding_is_zero(result, layout, channels)
+    assert_forward(to_canonical(dst, layout, channels), canonical_src, **parameters)
+    assert_backward(to_canonical(diff_src, layout, channels), canonical_diff, canonical_src, **parameters)
+    if dtype.itemsize >= 4:
+        assert_same_bits(cached, diff_src, "workspace")
+    else:
+        assert_backward(to_canonical(cached, layout, channels), canonical_diff, canonical_src, **parameters)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Drawn problems
+
+
+@given(lrn_problems())
+def test_drawn_forward(problem):
+    rng = np.random.default_rng(problem.seed)
+    values = random_values(rng, problem.shape, problem.dtype, problem.kind)
+    values = from_canonical(values, problem.layout, padding=np.nan)
+    src, _ = place(values, problem.src)
+    lrn = cynorm.LRN(layout=problem.layout, channels=problem.channels, **problem.parameters)
+    if problem.out is None:
+        dst = lrn.forward(src, num_threads=problem.num_threads)
+    else:
+        out, buffer = place(np.full_like(values, np.nan), problem.out)
+        assert lrn.forward(src, out=out, num_threads=problem.num_threads) is out
+        dst = take(out, buffer)
+    assert dst.shape == src.shape and dst.dtype == src.dtype
+    canonical = to_canonical(src, problem.layout, problem.channels)
+    assert_forward(to_canonical(dst, problem.layout, problem.channels), canonical, **problem.parameters)
+    assert_padding_is_zero(dst, problem.layout, problem.channels)
+
+
+@given(lrn_problems())
+def test_drawn_backward(problem):
+    rng = np.random.default_rng(problem.seed)
+    values, gradients = (
+        from_canonical(random_values(rng, problem.shape, problem.dtype, problem.kind), problem.layout, np.nan)
+        for _ in range(2)
+    )
+    src, _ = place(values, problem.src)
+    diff_dst, _ = place(gradients, problem.diff_dst)
+    lrn = cynorm.LRN(layout=problem.layout, channels=problem.channels, **problem.parameters)
+    if problem.out is None:
+        diff_src = lrn.backward(diff_dst, src, num_threads=problem.num_threads)
+    else:
+        out, buffer = place(np.full_like(values, np.nan), problem.out)
+        assert lrn.backward(diff_dst, src, out=out, num_threads=problem.num_threads) is out
+        diff_src = take(out, buffer)
+    canonical_src, canonical_diff = (
+        to_canonical(array, problem.layout, problem.channels) for array in (src, diff_dst)
+    )
+    canonical = to_canonical(diff_src, problem.layout, problem.channels)
+    assert_backward(canonical, canonical_diff, canonical_src, **problem.parameters)
+    assert_padding_is_zero(diff_src, problem.layout, problem.channels)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Every combination by name
+
+
+SHAPES = {0: (3, 21), 1: (2, 21, 13), 2: (2, 21, 5, 7), 3: (2, 21, 3, 4, 5)}
+
+
+@each_layout
+@each_dtype
+@each_region
+@each_window
+def test_every_combination(layout, dtype, region, window):
+    shape = SHAPES[reference.spatial_ndim(layout)]
+    for local_size in (2, 3, 4, 5):
+        check(shape, dtype, layout, region=region, window=window, local_size=local_size)
+
+
+@pytest.mark.parametrize("local_size", [*range(1, 18), 24, 31, 32, 63])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@each_region
+def test_every_local_size(local_size, layout, region):
+    """Sizes up to and beyond the extents of the tensor."""
+    check((2, 40, 9, 10), np.dtype(np.float32), layout, local_size=local_size, region=region, window="onnx")
+
+
+BETAS = (0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, -0.25, -0.5, -0.75, -1, -2, 0.3, 0.7500001)
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@each_dtype
+def test_every_beta(beta, dtype):
+    for layout, region, kind in itertools.product(("NCHW", "NHWC"), REGIONS, ("normal", "wide")):
+        check((2, 19, 4, 5), dtype, layout, beta=beta, region=region, kind=kind, k=0.7)
+
+
+@pytest.mark.parametrize("alpha, k", [(0, 1), (0, 2.5), (1e-4, 1), (5, 0.1), (1000, 1), (1, 0)])
+@each_region
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_every_alpha_and_k(alpha, k, region, layout):
+    for dtype in reference.DTYPES:
+        check((2, 19, 4, 5), dtype, layout, alpha=alpha, k=k, region=region)
+
+
+@pytest.mark.parametrize("divisor", [1, 3, 0.5, 25.0])
+@each_region
+def test_every_divisor(divisor, region):
+    check((2, 19, 4, 5), np.dtype(np.float32), divisor=divisor, region=region)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 129])
+@pytest.mark.parametrize("layout", ["NC", "NHWC", "nChw8c", "nChw16c"])
+def test_every_channel_count(channels, layout):
+    """Channel counts around the vectors' widths and the blocks' sizes."""
+    shape = (2, channels, 2, 3)[: 2 + reference.spatial_ndim(layout)]
+    for dtype, local_size in itertools.product(reference.DTYPES, (2, 5, 9)):
+        check(shape, dtype, layout, local_size=local_size)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 300])
+@each_region
+def test_every_width(width, region):
+    """Row lengths around the vectors' widths."""
+    for dtype, local_size in itertools.product(reference.DTYPES, (3, 5)):
+        check((2, 6, width), dtype, "NCW", local_size=local_size, region=region)
+        check((1, 5, 3, width), dtype, "NCHW", local_size=local_size, region=region)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c", "nChw16c"])
+@each_dtype
+@each_region
+def test_network_sized(layout, dtype, region):
+    """Large enough for many tiles and all threads."""
+    check((1, 96, 27, 55), dtype, layout, region=region, num_threads=2)
+
+
+def test_no_spatial_axes_within_channel():
+    """Within a channel of one cell the window is that cell, and the divisor is 1."""
+    src, diff_dst = draw_pair((3, 7), np.dtype(np.float64), "NC")
+    within = cynorm.LRN(5, 0.5, layout="NC", region="within_channel")
+    single = cynorm.LRN(1, 0.5, layout="NC")
+    assert_same_bits(within.forward(src), single.forward(src))
+    assert_same_bits(within.backward(diff_dst, src), single.backward(diff_dst, src))
+
+
+def test_defaults():
+    """The defaults are those of the signature, and the one-call forms share them."""
+    src, diff_dst = draw_pair((2, 8, 3, 4), np.dtype(np.float32))
+    defaults = {"local_size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0}
+    lrn = cynorm.LRN()
+    conventions = {"region": "across_channels", "layout": "NCHW", "window": "onednn", "divisor": None}
+    assert lrn == cynorm.LRN(**defaults, **conventions)
+    assert_forward(lrn.forward(src), src, **defaults)
+    assert_same_bits(cynorm.lrn(src), lrn.forward(src))
+    assert_same_bits(cynorm.lrn_backward(diff_dst, src), lrn.backward(diff_dst, src))
+
+
+@each_layout
+def test_one_call_forms(layout):
+    shape = SHAPES[reference.spatial_ndim(layout)]
+    src, diff_dst = draw_pair(shape, np.dtype(np.float32), layout)
+    arguments = {
+        "layout": layout, "channels": channels_argument(layout, shape[1]), "region": "within_channel",
+        "window": "torch", "divisor": 2.0,
+    }  # fmt: skip
+    lrn = cynorm.LRN(4, 0.5, 0.6, 2.0, **arguments)
+    out, workspace = np.empty_like(src), cynorm.Workspace()
+    assert cynorm.lrn(src, 4, 0.5, 0.6, 2.0, **arguments, out=out, workspace=workspace, num_threads=1) is out
+    assert_same_bits(out, lrn.forward(src))
+    diff_src = np.empty_like(src)
+    result = cynorm.lrn_backward(
+        diff_dst, src, 4, 0.5, 0.6, 2.0, **arguments, out=diff_src, workspace=workspace, num_threads=1
+    )
+    assert result is diff_src
+    assert_same_bits(diff_src, lrn.backward(diff_dst, src))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Gradients
+
+
+@each_region
+@each_window
+@pytest.mark.parametrize("local_size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("layout", ["NC", "NCW", "NCHW", "NCDHW", "NHWC", "nChw8c"])
+def test_central_differences(region, window, local_size, layout):
+    """backward is the derivative of forward, by differences of forward itself in float64."""
+    shape = (1, 5, 2, 3, 2)[: 2 + reference.spatial_ndim(layout)] if layout != "NC" else (2, 9)
+    channels = channels_argument(layout, shape[1])
+    conventions = {"region": region, "window": window, "layout": layout, "channels": channels}
+    lrn = cynorm.LRN(local_size, 0.7, 0.8, 1.2, **conventions)
+    rng = np.random.default_rng(5)
+    src, diff_dst = (from_canonical(rng.standard_normal(shape), layout) for _ in range(2))
+    diff_src = lrn.backward(diff_dst, src)
+    step = 1e-5
+    for index in itertools.islice(np.ndindex(src.shape), 0, None, 1 if src.size < 40 else 3):
+        higher, lower = src.copy(), src.copy()
+        higher[index] += step
+        lower[index] -= step
+        change = lrn.forward(higher, num_threads=1) - lrn.forward(lower, num_threads=1)
+        slope = np.vdot(diff_dst, change) / (2 * step)
+        if reference.block_size(layout) and index[1] * reference.block_size(layout) + index[-1] >= shape[1]:
+            assert diff_src[index] == 0
+        else:
+            assert slope == pytest.approx(diff_src[index], rel=1e-7, abs=1e-8), index
+
+
+@each_dtype
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW", "NC", "nChw8c"])
+@pytest.mark.parametrize("local_size", [1, 3, 4, 9, 61])
+def test_supplied_dst(dtype, layout, local_size):
+    """`dst` stands for src * omega^-beta in the second term, even where it is something else."""
+    shape = (2, 21, 3, 4)[: 2 + reference.spatial_ndim(layout)]
+    channels = channels_argument(layout, shape[1])
+    rng = np.random.default_rng(3)
+    src, diff_dst, dst = (random_values(rng, shape, dtype) for _ in range(3))
+    parameters = {"local_size": local_size, "alpha": 0.8, "beta": 0.5, "divisor": 1, "window": "onnx"}
+    lrn = cynorm.LRN(layout=layout, channels=channels, **parameters)
+    arrays = [from_canonical(array, layout, padding=np.nan) for array in (diff_dst, src, dst)]
+    diff_src = lrn.backward(arrays[0], arrays[1], dst=arrays[2])
+    assert_backward(to_canonical(diff_src, layout, channels), diff_dst, src, dst=dst, **parameters)
+
+
+@each_region
+def test_supplied_dst_in_any_memory(region):
+    """`dst` has a memory order of its own."""
+    rng = np.random.default_rng(3)
+    src, diff_dst, dst = (random_values(rng, (2, 9, 5, 4), np.dtype(np.float64)) for _ in range(3))
+    parameters = {"local_size": 3, "alpha": 0.8, "beta": 0.5, "region": region}
+    lrn = cynorm.LRN(**parameters)
+    for view in (dst, np.asfortranarray(dst), np.broadcast_to(dst[:, :1], dst.shape), dst[:, :, ::-1]):
+        assert_backward(lrn.backward(diff_dst, src, dst=view), diff_dst, src, dst=view, **parameters)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Memory
+
+
+def orders(ndim):
+    """Some memory orders worth naming, as functions of a C-contiguous array."""
+    yield "contiguous", lambda array: array
+    yield "fortran", np.asfortranarray
+    yield "reversed", lambda array: array[::-1, ::-1].copy()[::-1, ::-1]
+    yield "channels outermost", lambda array: np.ascontiguousarray(array.swapaxes(0, 1)).swapaxes(0, 1)
+    yield "channels innermost", lambda array: np.moveaxis(np.moveaxis(array, 1, -1).copy(), -1, 1)
+    yield "every other", lambda array: np.repeat(array, 2, axis=-1)[..., ::2]
+    yield "sliced channels", lambda array: np.concatenate((array, array), 1)[:, : array.shape[1]]
+
+
+@pytest.mark.parametrize("pair", list(itertools.product(range(7), repeat=2)), ids=str)
+@each_region
+def test_mixed_memory_orders(pair, region):
+    """src, diff_dst and out each in a memory order of its own; src and diff_dst unchanged by the call."""
+    arrange = [function for _, function in orders(4)]
+    original_src, original_diff = draw_pair((3, 18, 5, 6), np.dtype(np.float32))
+    src, diff_dst = arrange[pair[0]](original_src), arrange[pair[1]](original_diff)
+    parameters = {"local_size": 4, "alpha": 1.0, "window": "torch", "region": region}
+    lrn = cynorm.LRN(**parameters)
+    out = arrange[pair[1]](np.full_like(original_src, np.nan))
+    lrn.forward(src, out=out)
+    assert_forward(out, original_src, **parameters)
+    out = arrange[(pair[0] + pair[1]) % 7](np.full_like(original_src, np.nan))
+    lrn.backward(diff_dst, src, out=out)
+    assert_backward(out, original_diff, original_src, **parameters)
+    assert_same_bits(src, original_src)
+    assert_same_bits(diff_dst, original_diff)
+
+
+@each_dtype
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+def test_output_takes_the_memory_order_of_src(order, dtype):
+    """A new output is dense, in the order of src's axes in memory."""
+    shape = (3, 5, 4, 6)
+    dense = np.zeros([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+    lrn = cynorm.LRN()
+    diff_dst = np.zeros(shape, dtype)
+    assert lrn.forward(dense).strides == dense.strides
+    assert lrn.backward(diff_dst, dense).strides == dense.strides
+    double = np.zeros([2 * shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+    sliced = double[:3, ::2, :4, 6:]
+    assert lrn.forward(sliced).strides == dense.strides
+    assert lrn.backward(diff_dst, sliced).strides == dense.strides
+
+
+def test_implementation(isa):
+    """What runs follows from the strides: a view runs the kernel of its memory order, with no copy."""
+
+    def names(layout, src):
+        return [cynorm.LRN(layout=layout, region=region).implementation(src) for region in REGIONS]
+
+    for dtype, short in (("float32", "f32"), ("float64", "f64"), ("float16", "f16")):
+        plain, channels_last = np.zeros((2, 64, 8, 40), dtype), np.zeros((2, 8, 40, 64), dtype)
+        for layout, view in (("NCHW", plain), ("NHWC", plain.transpose(0, 2, 3, 1))):
+            assert names(layout, view) == [f"lrn_{way}:plain:{short}:{isa}" for way in ("across", "within")]
+        for layout, view in (("NHWC", channels_last), ("NCHW", channels_last.transpose(0, 3, 1, 2))):
+            assert names(layout, view) == [
+                f"lrn_{way}:channels_last:{short}:{isa}" for way in ("across", "within")
+            ]
+        blocked = np.zeros((2, 4, 8, 40, 16), dtype)
+        assert names("nChw16c", blocked)[0] == f"lrn_across:blocked:{short}:{isa}"
+
+
+@each_layout
+@each_region
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float16)], ids=str)
+def test_in_place(layout, region, dtype):
+    """out may be src itself forward, diff_dst or src itself backward."""
+    shape = SHAPES[reference.spatial_ndim(layout)]
+    channels = channels_argument(layout, shape[1])
+    original_src, original_diff = draw_pair(shape, dtype, layout)
+    for local_size, view in itertools.product(
+        (4, 5), (lambda a: a, lambda a: a[..., ::-1], np.asfortranarray)
+    ):
+        lrn = cynorm.LRN(local_size, 0.5, region=region, window="onnx", layout=layout, channels=channels)
+        expected_dst = lrn.forward(view(original_src.copy()))
+        expected_diff = lrn.backward(view(original_diff.copy()), view(original_src.copy()))
+        src = view(original_src.copy())
+        assert lrn.forward(src, out=src) is src
+        assert_same_bits(src, expected_dst)
+        for target in ("diff_dst", "src"):
+            arrays = {"diff_dst": view(original_diff.copy()), "src": view(original_src.copy())}
+            lrn.backward(**arrays, out=arrays[target])
+            assert_same_bits(arrays[target], expected_diff, f"out={target}")
+        both = view(original_src.copy())
+        expected_both = lrn.backward(view(original_src.copy()), view(original_src.copy()))
+        lrn.backward(both, both, out=both)
+        assert_same_bits(both, expected_both, "out=src=diff_dst")
+
+
+@each_region
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_in_place_large(region, layout):
+    """In place, on a tensor of many tiles, with several threads."""
+    src, diff_dst = draw_pair((2, 64, 40, 41), np.dtype(np.float32), layout)
+    lrn = cynorm.LRN(6, 0.5, region=region, layout=layout, window="torch")
+    expected_dst, expected_diff = lrn.forward(src), lrn.backward(diff_dst, src)
+    for target in ("diff_dst", "src"):
+        arrays = {"diff_dst": diff_dst.copy(), "src": src.copy()}
+        lrn.backward(**arrays, out=arrays[target], num_threads=3)
+        assert_same_bits(arrays[target], expected_diff, f"out={target}")
+    assert_same_bits(lrn.forward(src, out=src, num_threads=3), expected_dst)
+
+
+def test_interleaved_memory_is_no_overlap():
+    """src and out may share a buffer when no element is shared."""
+    buffer = np.zeros((2, 8, 3, 8), np.float32)
+    src, out = buffer[..., ::2], buffer[..., 1::2]
+    src[...] = draw_pair((2, 8, 3, 4), np.dtype(np.float32))[0]
+    assert_same_bits(cynorm.LRN().forward(src, out=out), cynorm.LRN().forward(src.copy()))
+
+
+@each_layout
+@each_region
+@each_dtype
+def test_zero_sized(layout, region, dtype):
+    """A tensor without elements gives one without elements, whichever axis is empty."""
+    for empty in range(2 + reference.spatial_ndim(layout)):
+        shape = list((2, 16, 3, 2, 4)[: 2 + reference.spatial_ndim(layout)])
+        shape[empty] = 0
+        src, diff_dst = draw_pair(tuple(shape), dtype, layout)
+        lrn = cynorm.LRN(region=region, layout=layout)
+        workspace = cynorm.Workspace()
+        assert lrn.forward(src, workspace=workspace).shape == src.shape
+        assert lrn.backward(diff_dst, src, workspace=workspace).shape == src.shape
+        assert lrn.backward(diff_dst, src, out=np.empty_like(src)).shape == src.shape
+
+
+def test_lists():
+    """Nested lists of floats are arrays of float64, as for NumPy."""
+    rows, gradients = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[0.5, 0.0, 1.0], [1.0, 1.0, 2.0]]
+    lrn = cynorm.LRN(3, 1.0, layout="NC")
+    dst = lrn.forward(rows)
+    assert dst.dtype == np.float64
+    assert_same_bits(dst, lrn.forward(np.array(rows)))
+    assert_same_bits(lrn.backward(gradients, rows), lrn.backward(np.array(gradients), np.array(rows)))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Values at the edge
+
+
+def assert_special(value, layout, region, local_size, window):
+    """One special value in src, then in diff_dst: what it reaches and what it does not."""
+    shape = (1, 33, 6, 19)
+    parameters = {"local_size": local_size, "alpha": 1.0, "region": region, "window": window}
+    lrn = cynorm.LRN(layout=layout, **parameters)
+    clean_src, clean_diff = draw_pair(shape, np.dtype(np.float32))
+    for where in ((0, 16, 3, 9), (0, 0, 0, 0), (0, 32, 5, 18)):
+        src, diff_dst = clean_src.copy(), clean_diff.copy()
+        src[where] = value
+        reached = lrn_reach(where, shape, local_size, region, window)
+        dst = to_canonical(lrn.forward(from_canonical(src, layout)), layout)
+        clean_dst = to_canonical(lrn.forward(from_canonical(clean_src, layout)), layout)
+        assert_forward(dst, src, **parameters)
+        assert_same_bits(dst[~reached], clean_dst[~reached], "outside the windows")
+        for array, spoilt in ((src, "src"), (diff_dst, "diff_dst")):
+            arrays = {"src": clean_src, "diff_dst": clean_diff}
+            array = arrays[spoilt].copy()
+            array[where] = value
+            arrays[spoilt] = array
+            diff_src = lrn.backward(**{name: from_canonical(array, layout) for name, array in arrays.items()})
+            diff_src = to_canonical(diff_src, layout)
+            clean = lrn.backward(from_canonical(clean_diff, layout), from_canonical(clean_src, layout))
+            reached = lrn_reach(where, shape, local_size, region, window, backward=spoilt)
+            assert_backward(diff_src, arrays["diff_dst"], arrays["src"], **parameters)
+            assert_same_bits(diff_src[~reached], to_canonical(clean, layout)[~reached], f"outside, {spoilt}")
+
+
+def lrn_reach(where, shape, local_size, region, window, backward=None):
+    """The elements whose result depends on element `where` of src (forward), or of `backward`."""
+    left, right = reference.window_reach(local_size, window)
+    axes = reference.window_axes(len(shape), region)
+    mark = np.zeros(shape)
+    mark[where] = 1
+    if backward == "diff_dst":
+        return reference.window_sum(mark, axes, right, left) > 0
+    omegas = reference.window_sum(mark, axes, left, right) > 0
+    return omegas if backward is None else reference.window_sum(omegas * 1.0, axes, right, left) + omegas > 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e18, -1e18], ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@each_region
+@pytest.mark.parametrize(
+    "local_size, window", [(5, "onednn"), (4, "onnx"), (4, "torch"), (9, "onednn"), (31, "onnx")]
+)
+def test_special_values_stay_within_their_windows(value, layout, region, local_size, window):
+    assert_special(value, layout, region, local_size, window)
+
+
+@each_dtype
+@each_region
+@each_layout
+def test_infinity_in_every_layout_and_dtype(dtype, region, layout):
+    """A NaN and an infinity in one tensor, against the oracle."""
+    shape = (2, 21, 9, 11, 8)[: 2 + reference.spatial_ndim(layout)]
+    channels = channels_argument(layout, shape[1])
+    parameters = {"local_size": 3, "alpha": 1.0, "region": region}
+    lrn = cynorm.LRN(layout=layout, channels=channels, **parameters)
+    rng = np.random.default_rng(0)
+    src, diff_dst = (random_values(rng, shape, dtype) for _ in range(2))
+    src[(0, 2) + (0,) * (src.ndim - 2)] = np.nan
+    src[(1, 19) + (7,) * (src.ndim - 2)] = np.inf
+    dst = lrn.forward(from_canonical(src, layout, np.nan))
+    assert_forward(to_canonical(dst, layout, channels), src, **parameters)
+    diff_src = lrn.backward(from_canonical(diff_dst, layout, np.nan), from_canonical(src, layout, np.nan))
+    assert_backward(to_canonical(diff_src, layout, channels), diff_dst, src, **parameters)
+
+
+def test_all_huge():
+    """Where all values are huge, omega is near the top of float32 and its powers near the bottom."""
+    for region, layout in itertools.product(REGIONS, ("NCHW", "NHWC")):
+        parameters = {"local_size": 5, "alpha": 1.0, "region": region}
+        src, diff_dst = draw_pair((1, 20, 4, 5), np.dtype(np.float32), layout)
+        src *= np.float32(1e18)
+        lrn = cynorm.LRN(layout=layout, **parameters)
+        arrays = (lrn.forward(src), lrn.backward(diff_dst, src), diff_dst, src)
+        dst, diff_src, diff_dst, src = (to_canonical(array, layout) for array in arrays)
+        assert_forward(dst, src, **parameters)
+        assert_backward(diff_src, diff_dst, src, **parameters)
+
+
+def test_subnormal_values_are_kept():
+    """Subnormal values go in and come out on every thread: nothing is flushed to zero."""
+    for dtype, layout in itertools.product((np.float32, np.float64), ("NCHW", "NHWC")):
+        src = np.full((1, 32, 32, 64), 20 * np.finfo(dtype).smallest_subnormal, dtype)
+        assert_same_bits(cynorm.LRN(layout=layout).forward(src, num_threads=3), src)
+        assert_same_bits(cynorm.LRN(layout=layout).backward(src, src, num_threads=3), src)
+
+
+def test_zero_omega():
+    """k = 0 over a window of zeros is 0 * inf, as the formula says; the windows beside it are as ever."""
+    src = np.zeros((1, 12), np.float32)
+    src[0, 6:] = 2
+    parameters = {"local_size": 3, "alpha": 1.0, "k": 0.0}
+    dst = cynorm.LRN(layout="NC", **parameters).forward(src)
+    assert np.isnan(dst[0, :5]).all() and not np.isnan(dst[0, 6:]).any()
+    assert_forward(dst, src, **parameters)
+
+
+@pytest.mark.parametrize("beta", [0.5, 0.75, 1.0, 0.3])
+def test_negative_alpha(beta):
+    """Where alpha < 0 the bound holds for what is subtracted; a negative omega has no real power."""
+    src, _ = draw_pair((2, 40, 3, 5), np.dtype(np.float64))
+    parameters = {"local_size": 5, "alpha": -1.0, "beta": beta, "k": 1.0}
+    omega = reference.lrn_omega(src, **parameters)
+    lrn = cynorm.LRN(**parameters)
+    dst, expected = lrn.forward(src), reference.lrn_forward(src, **parameters)
+    if beta != 1.0:
+        assert (omega < 0).any()
+        np.testing.assert_array_equal(np.isnan(dst), omega < 0)
+    condition = np.maximum(1, (2 - omega) / np.abs(omega))  # k + |alpha / n| * sum, over omega
+    assert_within(dst, expected, 4 * condition * ulp(expected, dst.dtype))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Sizes that take other paths
+
+
+@functools.cache
+def large_problem(layout, dtype):
+    """src and diff_dst larger than most second-level caches, and the last image of each."""
+    src, diff_dst = draw_pair((4, 96, 60, 61), np.dtype(dtype), layout)
+    last = [to_canonical(array[-1:], layout) for array in (src, diff_dst)]
+    return src, diff_dst, *last
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_larger_than_the_cache(layout):
+    """Large outputs are written around the cache: the result is that of a small tensor, image by image."""
+    src, diff_dst, last_src, last_diff = large_problem(layout, "float32")
+    parameters = {"local_size": 5, "alpha": 1.0}
+    lrn = cynorm.LRN(layout=layout, **parameters)
+    out = np.empty_like(src)
+    lrn.forward(src, out=out)
+    for image in range(len(src)):
+        assert_same_bits(out[image], lrn.forward(src[image : image + 1])[0], f"image {image}")
+    assert_forward(to_canonical(out[-1:], layout), last_src, **parameters)
+    lrn.backward(diff_dst, src, out=out)
+    for image in range(len(src)):
+        expected = lrn.backward(diff_dst[image : image + 1], src[image : image + 1])[0]
+        assert_same_bits(out[image], expected, f"image {image}")
+    assert_backward(to_canonical(out[-1:], layout), last_diff, last_src, **parameters)
+
+
+def available_bytes():
+    """Memory the system says is free to use."""
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape, layout", [((1, 2, 2**15, 2**15 + 1), "NCHW"), ((2**15, 2**15 + 1, 1, 2), "NHWC")]
+)
+def test_more_than_2_to_the_31_elements(shape, layout):
+    """64-bit indices: a float16 tensor of 4 GiB, its source repeated along one axis without memory."""
+    if available_bytes() < 6 * 2**30:
+        pytest.skip("needs 6 GiB of free memory")
+    repeated_axis = 2 if layout == "NCHW" else 0
+    small_shape = [1 if axis == repeated_axis else extent for axis, extent in enumerate(shape)]
+    small = random_values(np.random.default_rng(0), small_shape, np.dtype(np.float16))
+    src = np.broadcast_to(small, shape)
+    out = np.empty(shape, np.float16)
+    lrn = cynorm.LRN(3, 1.0, layout=layout)
+    for call in (lrn.forward, lambda src, out=None: lrn.backward(src, src, out=out)):
+        expected = bits(call(small))
+        out[...] = np.nan
+        call(src, out=out)
+        for index in range(shape[repeated_axis]):
+            rows = bits(np.take(out, [index], axis=repeated_axis))
+            assert np.array_equal(rows, expected), f"index {index} along axis {repeated_axis}"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The operator as a value
+
+
+def test_value_semantics():
+    """LRNs are equal by their parameters, hash alike, survive pickling, print themselves and never change."""
+    conventions = {"region": "within_channel", "layout": "NHWC", "window": "torch"}
+    lrn = cynorm.LRN(4, 0.5, 0.6, 2.0, **conventions, divisor=3.0)
+    same = cynorm.LRN(np.int64(4), np.float64(0.5), 0.6, 2, **conventions, divisor=3)
+    assert lrn == same and hash(lrn) == hash(same)
+    assert pickle.loads(pickle.dumps(lrn)) == lrn
+    assert {lrn: 1}[same] == 1
+    assert lrn != cynorm.LRN(4) and lrn != 4 and cynorm.LRN() != cynorm.LRN(layout="NHWC")
+    assert cynorm.LRN(layout="nChw8c", channels=5) != cynorm.LRN(layout="nChw8c")
+    assert eval(repr(lrn), {"LRN": cynorm.LRN, "cynorm": cynorm}) == lrn
+    with pytest.raises(AttributeError):
+        lrn.alpha = 1.0
+    assert (lrn.local_size, lrn.alpha, lrn.beta, lrn.k) == (4, 0.5, 0.6, 2.0)
+    assert (lrn.region, lrn.layout, lrn.window, lrn.divisor) == ("within_channel", "NHWC", "torch", 3.0)
+
+
+def test_pickled_operator_computes_the_same():
+    src, _ = draw_pair((2, 8, 3, 4), np.dtype(np.float32))
+    lrn = cynorm.LRN(3, 1.0)
+    assert_same_bits(pickle.loads(pickle.dumps(lrn)).forward(src), lrn.forward(src))
+
+
+def test_misaligned_memory():
+    """Elements at addresses that are no multiple of their size."""
+    src, _ = draw_pair((2, 9, 3, 4), np.dtype(np.float32))
+    raw = np.zeros(src.nbytes + 1, np.uint8)
+    shifted = raw[1:].view(np.float32).reshape(src.shape)
+    shifted[...] = src
+    assert not shifted.flags.aligned
+    assert_same_bits(cynorm.LRN().forward(shifted), cynorm.LRN().forward(src))
+    record = np.zeros(src.shape, np.dtype([("tag", "u1"), ("value", "f4")]))
+    record["value"] = src
+    assert_same_bits(cynorm.LRN().forward(record["value"]), cynorm.LRN().forward(src))
+
+
+def test_memory_dataclass_guard_is_written_by_place():
+    """The guard around placed arrays notices a write: `take` can fail."""
+    view, buffer = place(np.zeros((2, 3), np.float32), Memory((1, 0), (2, -1), 3, 1))
+    buffer[0] = 5
+    with pytest.raises(AssertionError, match="around"):
+        take(view, buffer)

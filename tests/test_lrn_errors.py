@@ -1,0 +1,343 @@
+"""What LRN refuses: errors name the argument, what was given and what is allowed; nothing is written."""
+
+import re
+
+import numpy as np
+import pytest
+
+import cynorm
+import reference
+
+SHAPE = (2, 8, 3, 4)
+
+
+def array(shape=SHAPE, dtype=np.float32, fill=1):
+    """An array of some shape."""
+    return np.full(shape, fill, dtype)
+
+
+def refuses(error, *words, call):
+    """`call` raises `error`, whose message has every one of `words`."""
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    for word in words:
+        assert re.search(rf"(?<![\w.]){re.escape(str(word))}", message), f"no {word!r} in {message!r}"
+
+
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ({"local_size": 0}, ValueError, ["local_size", "0"]),
+        ({"local_size": -3}, ValueError, ["local_size", "-3"]),
+        ({"local_size": 2.5}, TypeError, ["local_size", "2.5"]),
+        ({"local_size": 5.0}, TypeError, ["local_size", "5.0"]),
+        ({"local_size": "5"}, TypeError, ["local_size", "'5'"]),
+        ({"local_size": None}, TypeError, ["local_size", "None"]),
+        ({"alpha": np.nan}, ValueError, ["alpha", "nan"]),
+        ({"alpha": np.inf}, ValueError, ["alpha", "inf"]),
+        ({"alpha": "1"}, TypeError, ["alpha", "'1'"]),
+        ({"alpha": 1j}, TypeError, ["alpha", "1j"]),
+        ({"beta": np.nan}, ValueError, ["beta", "nan"]),
+        ({"beta": -np.inf}, ValueError, ["beta", "-inf"]),
+        ({"beta": None}, TypeError, ["beta", "None"]),
+        ({"k": np.nan}, ValueError, ["k", "nan"]),
+        ({"k": np.inf}, ValueError, ["k", "inf"]),
+        ({"k": [1.0]}, TypeError, ["k", "[1.0]"]),
+        ({"divisor": 0}, ValueError, ["divisor", "0"]),
+        ({"divisor": 0.0}, ValueError, ["divisor", "0"]),
+        ({"divisor": np.nan}, ValueError, ["divisor", "nan"]),
+        ({"divisor": np.inf}, ValueError, ["divisor", "inf"]),
+        ({"divisor": "n"}, TypeError, ["divisor", "'n'"]),
+        (
+            {"region": "across_channel"},
+            ValueError,
+            ["region", "'across_channel'", "across_channels", "within_channel"],
+        ),
+        ({"region": "WITHIN_CHANNEL"}, ValueError, ["region", "'WITHIN_CHANNEL'", "within_channel"]),
+        ({"region": True}, (TypeError, ValueError), ["region", "True", "across_channels"]),
+        ({"region": None}, (TypeError, ValueError), ["region", "None", "across_channels"]),
+        ({"layout": "NCWH"}, ValueError, ["layout", "'NCWH'", "NCHW"]),
+        ({"layout": "nchw"}, ValueError, ["layout", "'nchw'", "NCHW"]),
+        ({"layout": "nChw4c"}, ValueError, ["layout", "'nChw4c'", "nChw8c"]),
+        ({"layout": "NHWC8"}, ValueError, ["layout", "'NHWC8'", "NHWC"]),
+        ({"layout": 4}, (TypeError, ValueError), ["layout", "4", "NCHW"]),
+        ({"window": "onxx"}, ValueError, ["window", "'onxx'", "onnx", "torch", "onednn"]),
+        ({"window": 3}, (TypeError, ValueError), ["window", "3", "onnx"]),
+        ({"layout": "nChw8c", "channels": 0}, ValueError, ["channels", "0"]),
+        ({"layout": "nChw8c", "channels": -1}, ValueError, ["channels", "-1"]),
+        ({"layout": "nChw8c", "channels": 2.5}, TypeError, ["channels", "2.5"]),
+    ],
+    ids=str,
+)
+def test_parameters(arguments, error, words):
+    refuses(error, *words, call=lambda: cynorm.LRN(**arguments))
+    shape = (2, 1, 3, 4, 8) if "channels" in arguments else SHAPE
+    out = array(shape, fill=7)
+    refuses(error, *words, call=lambda: cynorm.lrn(array(shape), **arguments, out=out))
+    refuses(error, *words, call=lambda: cynorm.lrn_backward(array(shape), array(shape), **arguments, out=out))
+    assert (out == 7).all()
+
+
+def test_unknown_arguments():
+    """A misspelt keyword is Python's own TypeError; conventions are keywords only."""
+    refuses(TypeError, "size", call=lambda: cynorm.LRN(size=5))
+    refuses(TypeError, call=lambda: cynorm.LRN(5, 1e-4, 0.75, 1.0, "within_channel"))
+
+
+READ_ONLY = array()
+READ_ONLY.flags.writeable = False
+
+NOT_FLOATS = [
+    (array(dtype=np.int32), "int32"),
+    (array(dtype=np.uint8), "uint8"),
+    (array(dtype=np.int8), "int8"),
+    (array(dtype=bool), "bool"),
+    (array(dtype=np.complex64), "complex64"),
+    (array(dtype=np.dtype(np.float32).newbyteorder()), ">f4" if np.little_endian else "<f4"),
+    (array(dtype=np.dtype(np.float64).newbyteorder()), ">f8" if np.little_endian else "<f8"),
+    (array(dtype=object), "O"),
+    (np.full(SHAPE, "1"), "<U1" if np.little_endian else ">U1"),
+    (array(dtype="M8[s]"), "M8[s]"),
+]
+if np.dtype(np.longdouble) != np.float64:
+    NOT_FLOATS.append(
+        (array(dtype=np.longdouble), "float128" if np.longdouble(0).itemsize == 16 else "float96")
+    )
+
+
+@pytest.mark.parametrize("wrong, name", NOT_FLOATS, ids=lambda value: value if isinstance(value, str) else "")
+def test_dtypes(wrong, name):
+    """Everything but the four float types in native byte order."""
+    lrn, right, out = cynorm.LRN(), array(), array(fill=7)
+    allowed = ["float32", "float64", "float16", "bfloat16"]
+
+    def mentions(argument, call):
+        with pytest.raises(TypeError) as caught:
+            call()
+        for word in (argument, name, *allowed):
+            assert word in str(caught.value)
+
+    mentions("src", lambda: lrn.forward(wrong))
+    mentions("src", lambda: lrn.forward(wrong, out=out))
+    mentions("src", lambda: lrn.backward(right, wrong, out=out))
+    mentions("diff_dst", lambda: lrn.backward(wrong, right, out=out))
+    mentions("out", lambda: lrn.forward(right, out=wrong))
+    mentions("dst", lambda: lrn.backward(right, right, dst=wrong, out=out))
+    assert (out == 7).all()
+
+
+LAYOUT_NDIM = [(layout, 2 + reference.spatial_ndim(layout) + bool(reference.block_size(layout))) for layout in
+               reference.LAYOUTS]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout, ndim", LAYOUT_NDIM)
+def test_number_of_dimensions(layout, ndim):
+    """Each layout has its own number of dimensions."""
+    lrn = cynorm.LRN(layout=layout)
+    for wrong in set(range(1, 9)) - {ndim}:
+        src = array((1,) * (wrong - 1) + (reference.block_size(layout) or 2,))
+        refuses(ValueError, "src", layout, ndim, wrong, call=lambda src=src: lrn.forward(src))
+        refuses(ValueError, "src", layout, ndim, wrong, call=lambda src=src: lrn.backward(src, src))
+        refuses(ValueError, "src", layout, ndim, wrong, call=lambda src=src: lrn.implementation(src))
+
+
+@pytest.mark.parametrize(
+    "layout, channels, shape, words",
+    [
+        ("nChw8c", None, (2, 1, 3, 4, 16), ["src", "nChw8c", "8", "16"]),
+        ("nChw16c", None, (2, 1, 3, 4, 8), ["src", "nChw16c", "16", "8"]),
+        ("nChw16c", None, (2, 1, 3, 4, 5), ["src", "nChw16c", "16", "5"]),
+        ("nChw8c", 17, (2, 2, 3, 4, 8), ["channels", "17"]),
+        ("nChw8c", 8, (2, 2, 3, 4, 8), ["channels", "8"]),
+        ("nChw16c", 5, (2, 2, 3, 4, 16), ["channels", "5"]),
+        ("NCHW", 9, (2, 8, 3, 4), ["channels", "9", "8"]),
+        ("NHWC", 9, (2, 3, 4, 8), ["channels", "9", "8"]),
+    ],
+)
+def test_blocks_and_channels(layout, channels, shape, words):
+    """The block and the channel count must be those of the array."""
+    out = array(shape, fill=7)
+
+    def call():
+        cynorm.LRN(layout=layout, channels=channels).forward(array(shape), out=out)
+
+    refuses(ValueError, *words, call=call)
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize("argument", ["out", "diff_dst", "dst"])
+@pytest.mark.parametrize("shape", [(2, 8, 3), (2, 8, 3, 5), (1, 8, 3, 4), (8, 2, 3, 4), (192,), ()], ids=str)
+def test_shapes(argument, shape):
+    """All arrays of a call have one shape; nothing broadcasts."""
+    out = array(fill=7)
+    arrays = {"diff_dst": array(), "src": array(), "out": out} | {argument: array(shape, fill=7)}
+    words = [argument, SHAPE, shape] if shape else [argument, "0"]
+    refuses(ValueError, *words, call=lambda: cynorm.LRN().backward(**arrays))
+    if argument == "out":
+        refuses(ValueError, *words, call=lambda: cynorm.LRN().forward(array(), out=arrays["out"]))
+    assert (out == 7).all() and (arrays["out"] == 7).all()
+
+
+@pytest.mark.parametrize("argument", ["out", "diff_dst", "dst"])
+@pytest.mark.parametrize("dtype", reference.DTYPES[1:], ids=str)
+def test_mixed_dtypes(argument, dtype):
+    """All arrays of a call have one dtype."""
+    out = array(fill=7)
+    arrays = {"diff_dst": array(), "src": array(), "out": out} | {argument: array(dtype=dtype, fill=7)}
+    words = [argument, "float32", dtype]
+    refuses(TypeError, *words, call=lambda: cynorm.LRN().backward(**arrays))
+    if argument == "out":
+        refuses(TypeError, *words, call=lambda: cynorm.LRN().forward(array(), out=arrays["out"]))
+    assert (out == 7).all() and (arrays["out"] == 7).all()
+
+
+def test_outputs():
+    """`out` is a writable NumPy array whose elements are all distinct."""
+    lrn = cynorm.LRN()
+    self_overlapping = np.lib.stride_tricks.as_strided(array((64,), fill=7), SHAPE, (96, 4, 8, 4))
+    repeated = np.lib.stride_tricks.as_strided(array((128,), fill=7), SHAPE, (0, 4, 32, 96))
+    for out, error, words in (
+        (READ_ONLY, ValueError, ["read-only"]),
+        (self_overlapping, ValueError, ["overlap", str(self_overlapping.strides)]),
+        (repeated, ValueError, ["overlap", str(repeated.strides)]),
+        (array().tolist(), TypeError, ["list"]),
+        ("out", TypeError, ["str"]),
+        (memoryview(array()), TypeError, ["memoryview"]),
+    ):
+        refuses(error, "out", *words, call=lambda out=out: lrn.forward(array(), out=out))
+        refuses(error, "out", *words, call=lambda out=out: lrn.backward(array(), array(), out=out))
+    assert (READ_ONLY == 1).all() and (self_overlapping == 7).all() and (repeated == 7).all()
+
+
+def overlapping(kind):
+    """Two arrays that share some elements, or all of them in other places."""
+    buffer = array((3, 9, 3, 9), fill=7)
+    return {
+        "shifted by one element": (buffer.ravel()[:192].reshape(SHAPE), buffer.ravel()[1:193].reshape(SHAPE)),
+        "shifted along the batch": (buffer[:2, :8, :, :4], buffer[1:, :8, :, :4]),
+        "shifted along the channels": (buffer[:2, :8, :, :4], buffer[:2, 1:, :, :4]),
+        "reversed": (buffer[:2, :8, :, :4], buffer[:2, :8, :, 3::-1]),
+        "transposed": (array((8, 8, 3, 3), fill=7), None),
+        "finer steps": (buffer[:2, :8, :, :4], buffer[:2, :8, :, :8:2]),
+    }[kind]
+
+
+OVERLAPS = [
+    "shifted by one element",
+    "shifted along the batch",
+    "shifted along the channels",
+    "reversed",
+    "transposed",
+    "finer steps",
+]
+
+
+@pytest.mark.parametrize("kind", OVERLAPS)
+def test_partial_overlap(kind):
+    """`out` is an input, or shares no element with one."""
+    lrn = cynorm.LRN()
+    first, second = overlapping(kind)
+    if second is None:
+        second = first.swapaxes(0, 1)
+    for src, out in ((first, second), (second, first)):
+        before = src.copy()
+        clean = np.ones_like(src)
+        refuses(ValueError, "out", "overlap", "src", call=lambda s=src, o=out: lrn.forward(s, out=o))
+        refuses(
+            ValueError, "out", "overlap", "src", call=lambda s=src, o=out, c=clean: lrn.backward(c, s, out=o)
+        )
+        refuses(
+            ValueError,
+            "out",
+            "overlap",
+            "diff_dst",
+            call=lambda s=src, o=out, c=clean: lrn.backward(s, c, out=o),
+        )
+        refuses(
+            ValueError,
+            "out",
+            "overlap",
+            "dst",
+            call=lambda s=src, o=out, c=clean: lrn.backward(c, c, dst=s, out=o),
+        )
+        np.testing.assert_array_equal(src, before)
+
+
+@pytest.mark.parametrize("num_threads", [0, -1, 2.0, "2", True, np.nan], ids=repr)
+def test_num_threads(num_threads):
+    out = array(fill=7)
+    error = (TypeError, ValueError)
+    refuses(
+        error, "num_threads", call=lambda: cynorm.LRN().forward(array(), out=out, num_threads=num_threads)
+    )
+    refuses(
+        error,
+        "num_threads",
+        call=lambda: cynorm.LRN().backward(array(), array(), out=out, num_threads=num_threads),
+    )
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize("workspace", [True, b"", {}, array()], ids=lambda value: type(value).__name__)
+def test_workspace_type(workspace):
+    out = array(fill=7)
+    words = ["workspace", type(workspace).__name__, "Workspace"]
+
+    def mentions(call):
+        with pytest.raises(TypeError) as caught:
+            call()
+        for word in words:
+            assert word in str(caught.value)
+
+    mentions(lambda: cynorm.LRN().forward(array(), out=out, workspace=workspace))
+    mentions(lambda: cynorm.LRN().backward(array(), array(), out=out, workspace=workspace))
+    assert (out == 7).all()
+
+
+def test_lists():
+    """Lists are arrays as for NumPy, so lists of integers are integers; ragged ones are no array."""
+    lrn = cynorm.LRN(layout="NC")
+    refuses(TypeError, "src", "int", call=lambda: lrn.forward([[1, 2], [3, 4]]))
+    refuses(ValueError, "src", call=lambda: lrn.forward([[1.0, 2.0], [3.0]]))
+    refuses(TypeError, "src", call=lambda: lrn.forward(None))
+    refuses(TypeError, "src", call=lambda: lrn.forward("abc"))
+    refuses(TypeError, "diff_dst", call=lambda: lrn.backward(None, [[1.0]]))
+    refuses(ValueError, "src", call=lambda: lrn.forward(1.0))
+
+
+def test_workspace_nbytes():
+    lrn = cynorm.LRN()
+    refuses(TypeError, "dtype", "int32", call=lambda: lrn.workspace_nbytes(SHAPE, np.int32))
+    refuses(
+        ValueError, "shape", "(2, -8, 3, 4)", call=lambda: lrn.workspace_nbytes((2, -8, 3, 4), np.float32)
+    )
+    refuses(
+        ValueError, "shape", "NCHW", "(2, 8, 3)", call=lambda: lrn.workspace_nbytes((2, 8, 3), np.float32)
+    )
+
+
+def test_dst_excludes_in_place_only_where_it_must():
+    """A float dst may be src; every other check of arrays applies to it too."""
+    src = array()
+    np.testing.assert_array_equal(
+        cynorm.LRN().backward(src, src, dst=src), cynorm.LRN().backward(src, src, dst=src.copy())
+    )
+
+
+def test_set_num_threads():
+    for wrong in (0, -2, 1.5, "2"):
+        refuses((TypeError, ValueError), call=lambda wrong=wrong: cynorm.set_num_threads(wrong))
+    before = cynorm.get_num_threads()
+    assert before >= 1
+    try:
+        cynorm.set_num_threads(3)
+        assert cynorm.get_num_threads() == 3
+    finally:
+        cynorm.set_num_threads(before)
+
+
+def test_message_check_can_fail():
+    """`refuses` notices a word that is not in the message."""
+    with pytest.raises(AssertionError, match="no 'channels'"):
+        refuses(ValueError, "channels", call=lambda: cynorm.LRN(local_size=0))

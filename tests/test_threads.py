@@ -1,0 +1,199 @@
+"""Threads: the same bits for any number of them, after a fork, and when Python threads share an operator."""
+
+import multiprocessing
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import cynorm
+import reference
+from reference import from_canonical
+from strategies import assert_same_bits, random_values
+
+THREADS = (1, 2, 3, 8)
+
+
+def draw(shape, dtype, layout="NCHW"):
+    """src and diff_dst in a layout."""
+    rng = np.random.default_rng(0)
+    return [from_canonical(random_values(rng, shape, np.dtype(dtype)), layout) for _ in range(2)]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Any number of threads gives the same bits
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c", "nChw16c"])
+@pytest.mark.parametrize("region", ["across_channels", "within_channel"])
+@pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
+def test_lrn_is_the_same_for_any_number_of_threads(layout, region, dtype):
+    for shape in ((3, 32, 23, 31), (1, 160, 17, 19)):
+        src, diff_dst = draw(shape, dtype, layout)
+        lrn = cynorm.LRN(5, 1.0, region=region, layout=layout)
+        results = []
+        for num_threads in THREADS:
+            workspace = cynorm.Workspace(cache="always")
+            results.append(
+                (
+                    lrn.forward(src, workspace=workspace, num_threads=num_threads),
+                    lrn.backward(diff_dst, src, num_threads=num_threads),
+                    lrn.backward(diff_dst, src, workspace=workspace, num_threads=num_threads),
+                )
+            )
+        for result in results[1:]:
+            for got, expected in zip(result, results[0], strict=True):
+                assert_same_bits(got, expected)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
+def test_batch_norm_is_the_same_for_any_number_of_threads(layout, dtype):
+    for shape in ((5, 32, 23, 31), (2, 160, 33, 34), (64, 16, 3, 3)):
+        src, diff_dst = draw(shape, dtype, layout)
+        bn = cynorm.BatchNorm(layout=layout, activation="relu")
+        results = []
+        for num_threads in THREADS:
+            workspace = cynorm.Workspace()
+            forward = bn.forward_training(src, workspace=workspace, num_threads=num_threads)
+            backward = bn.backward_training(diff_dst, src, workspace=workspace, num_threads=num_threads)
+            inference = bn.forward_inference(src, *forward[1:], num_threads=num_threads)
+            results.append((*forward, inference, *backward[:3]))
+        for result in results[1:]:
+            for got, expected in zip(result, results[0], strict=True):
+                assert_same_bits(got, expected)
+
+
+def test_set_num_threads_is_the_default_of_calls():
+    src, _ = draw((2, 32, 23, 31), np.float32)
+    before = cynorm.get_num_threads()
+    expected = cynorm.LRN().forward(src)
+    try:
+        for num_threads in THREADS:
+            cynorm.set_num_threads(num_threads)
+            assert cynorm.get_num_threads() == num_threads
+            assert_same_bits(cynorm.LRN().forward(src), expected)
+    finally:
+        cynorm.set_num_threads(before)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Fork
+
+
+def compute_in_child(pipe, src):
+    """What the forked child runs."""
+    lrn = cynorm.LRN()
+    pipe.send((lrn.forward(src), lrn.backward(src, src, num_threads=4), lrn.forward(src, num_threads=2)))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_after_fork():
+    """A child forked from a process that has used threads computes, and does not hang."""
+    src, _ = draw((4, 32, 40, 41), np.float32)
+    lrn = cynorm.LRN()
+    expected = lrn.forward(src, num_threads=4), lrn.backward(src, src, num_threads=4), lrn.forward(src)
+    context = multiprocessing.get_context("fork")
+    for _ in range(2):
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=compute_in_child, args=(sender, src))
+        child.start()
+        try:
+            assert receiver.poll(60), "the forked child hangs"
+            results = receiver.recv()
+            child.join(60)
+            assert child.exitcode == 0
+        finally:
+            child.kill()
+        for got, wanted in zip(results, expected, strict=True):
+            assert_same_bits(got, wanted)
+        assert_same_bits(lrn.forward(src, num_threads=4), expected[0], "the parent, afterwards")
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Python threads
+
+
+@pytest.mark.usefixtures("isa")
+def test_python_threads_share_one_operator():
+    """Many threads, one operator, one workspace each."""
+    lrn = cynorm.LRN(5, 1.0)
+    problems = [draw((1 + seed % 3, 24, 11 + seed, 13), np.float32) for seed in range(8)]
+    expected = [(lrn.forward(src), lrn.backward(diff_dst, src)) for src, diff_dst in problems]
+
+    def work(index):
+        workspace = cynorm.Workspace(cache="always")
+        src, diff_dst = problems[index % len(problems)]
+        dst = lrn.forward(src, workspace=workspace, num_threads=1 + index % 3)
+        return dst, lrn.backward(diff_dst, src, workspace=workspace, num_threads=1 + index % 2)
+
+    with ThreadPoolExecutor(8) as pool:
+        for index, (dst, diff_src) in enumerate(pool.map(work, range(64))):
+            assert_same_bits(dst, expected[index % len(problems)][0])
+            assert_same_bits(diff_src, expected[index % len(problems)][1])
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What importing and calling does to the process
+
+
+def run(code):
+    """Run a program of its own."""
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
+
+
+def test_import_keeps_subnormals_and_starts_no_threads():
+    """The import sets no flush-to-zero, and leaves the process single-threaded, as it found it."""
+    run(
+        """
+        import os
+        import numpy as np
+        def count():
+            return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+        before = count()
+        import cynorm
+        assert count() == before, (before, count())
+        for dtype in (np.float32, np.float64):
+            tiny = np.full(64, np.finfo(dtype).smallest_subnormal, dtype)
+            assert (tiny * dtype(3) == 3 * tiny[0]).all() and tiny[0] * dtype(3) > 0
+        lrn = cynorm.LRN()
+        lrn.forward(np.ones((4, 64, 40, 40), np.float32), num_threads=3)
+        for dtype in (np.float32, np.float64):
+            tiny = np.full(64, np.finfo(dtype).smallest_subnormal, dtype)
+            assert tiny[0] * dtype(3) > 0
+        """
+    )
+
+
+def test_isa_can_be_forced_at_start():
+    """CYNORM_ISA picks the kernels; an unknown one is refused with the names that there are."""
+    for name in cynorm.available_isas():
+        run(f"import os; os.environ['CYNORM_ISA'] = {name!r}; import cynorm; assert cynorm.isa() == {name!r}")
+    failure = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os; os.environ['CYNORM_ISA'] = 'x86-64-v9'; import cynorm; cynorm.isa()",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert failure.returncode != 0
+    for word in ("CYNORM_ISA", "x86-64-v9", *cynorm.available_isas()):
+        assert word in failure.stderr
+
+
+def test_use_isa_restores_what_was_in_force():
+    before = cynorm.isa()
+    for name in cynorm.available_isas():
+        with cynorm._dispatch.use_isa(name):
+            assert cynorm.isa() == name
+        assert cynorm.isa() == before
