@@ -1,0 +1,262 @@
+"""python -m benchmarks: benchdnn's command line for cynorm and its peers.
+
+    python -m benchmarks --quick                       a tour of about 90 seconds
+    python -m benchmarks --full                        the layers of named networks, minutes
+    python -m benchmarks --sweep=threads               or size, local_size, overhead
+    python -m benchmarks --compare OLD.jsonl NEW.jsonl what got slower
+    python -m benchmarks --lrn --mode=P --dir=FWD_D,BWD_D --tag=abx,axb 'mb256ic96_ih55n"alexnet:norm1"'
+
+Besides the options below, --lrn, --bnorm and benchdnn's options are understood as benchdnn does: an option
+holds for the problems after it, comma lists make cross products, --batch=FILE reads more of them. --mode=C,
+the default, compares with a float64 reference, P measures, L lists.
+"""
+
+import argparse
+import contextlib
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+
+from benchmarks import check, measure, picture, problems, report, sweeps, tensors
+from benchmarks.peers import PEERS, Refused, library
+
+_STATES = ("passed", "skipped", "mistrusted", "unimplemented", "invalid_arguments", "failed", "listed")
+
+
+def main(arguments=None):
+    """Run the command line; the status is 1 where something failed or got slower."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    preset = parser.add_mutually_exclusive_group()
+    preset.add_argument("--quick", action="store_true", help="about 90 seconds on two cores")
+    preset.add_argument("--full", action="store_true", help="all named networks, minutes")
+    preset.add_argument("--sweep", choices=sweeps.SWEEPS, help="a scaling run")
+    preset.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="compare two files of --json")
+    parser.add_argument("--threads", type=int, default=len(measure.cpus()), help="default: every CPU")
+    parser.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s; empty for none")
+    parser.add_argument("--json", metavar="FILE", help="write the rows as JSON lines")
+    parser.add_argument("--picture", metavar="FILE", help="draw the rows (needs matplotlib)")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    own, words = parser.parse_known_args(arguments)
+    if own.compare:
+        return _compare(*own.compare)
+    try:
+        tasks = _tasks(own, words)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    if not tasks:
+        parser.error("no problem was given")
+    return _Run(own, tasks).status()
+
+
+def _tasks(own, words):
+    """(sweep name, x, task) for everything to run."""
+    if own.sweep:
+        options = _preset_options(words, 300)
+        return [
+            (own.sweep, x, problems.Task(problem, options))
+            for x, problem in sweeps.SWEEPS[own.sweep](own.threads)
+        ]
+    if own.quick or own.full:
+        name = "quick" if own.quick else "full"
+        return [
+            (None, None, task)
+            for task in problems.parse([f"--batch={name}", *words], problems.Options(mode="P"))
+        ]
+    return [(None, None, task) for task in problems.parse(words)]
+
+
+def _preset_options(words, milliseconds):
+    defaults = problems.Options(mode="P", max_ms_per_prb=milliseconds)
+    # Common options given beside a preset hold for all its problems: a placeholder problem collects them.
+    return problems.parse([*words, "--lrn", "ic1"], defaults)[-1].options
+
+
+def _compare(old, new):
+    found = report.compare(report.read_lines(old)[1], report.read_lines(new)[1])
+    for verdict, problem, ratio in found:
+        print(f"{verdict:7} {ratio:6.2f}x the time  {problem}")
+    slower = sum(verdict != "faster" for verdict, *_ in found)
+    print(f"{slower} slower or gone, {len(found) - slower} faster beyond the noise")
+    return int(slower > 0)
+
+
+class _Run:
+    """One run over all tasks, and what it prints."""
+
+    def __init__(self, own, tasks):
+        self.own, self.tasks = own, tasks
+        self.preset = own.quick or own.full or bool(own.sweep)
+        self.counts, self.rows, self.failures = Counter(), [], []
+        self.progress, self.suite = report.Progress(len(tasks)), None
+
+    def status(self):
+        if any(set(task.options.mode) & set("PF") for *_, task in self.tasks):
+            self._start_measuring()
+        for number, (sweep, x, task) in enumerate(self.tasks):
+            self.progress.step(str(task.problem))
+            if number < task.options.start:
+                self._say(number, "SKIPPED", task, "Skip-start option hit")
+                continue
+            for _ in range(task.options.repeats_per_prb):
+                self._one(number, task, sweep, x)
+        self.progress.clear()
+        self._finish()
+        return int(bool(self.failures))
+
+    def _one(self, number, task, sweep, x):
+        mode = task.options.mode
+        if mode == "L":
+            self._say(number, "LISTED", task)
+            return
+        if mode in ("C", "CP", "R", "I"):
+            self._check(number, task)
+        if mode in ("P", "F", "CP"):
+            self._measure(number, task, sweep, x)
+
+    def _say(self, number, state, task, reason="", seconds=None):
+        self._count({"EXECUTED": "passed", "INITIALIZED": "passed"}.get(state, state.lower()))
+        took = "" if seconds is None else f" ({1e3 * seconds:.0f} ms)"
+        reason = f" ({reason})" if reason else ""
+        line = f"{number}:{state}{reason}{took} __REPRO: {task.problem.format(task.options.canonical)}"
+        if state == "FAILED":
+            self.failures.append(line)
+        self._print(line)
+
+    def _print(self, line):
+        self.progress.clear()
+        print(line, flush=True)
+
+    def _count(self, state):
+        self.counts.update((state, "tests"))
+
+    def _check(self, number, task):
+        """benchdnn's fill and thresholds, then random values and the project's own tolerances."""
+        problem, start = task.problem, time.perf_counter()
+        rounds = [
+            (tensors.benchdnn_fill, check.compare_benchdnn, "benchdnn"),
+            (tensors.random_fill, check.compare_own, "own"),
+        ]
+        complaints = []
+        try:
+            problem.check_supported()
+            for fill, compare, kind in rounds:
+                arrays = tensors.make(problem, fill)
+                given = check.inputs(problem, arrays)
+                prepared = library("cynorm").prepare(problem, arrays)
+                problem.filter_implementation(prepared.implementation)
+                if task.options.mode == "I":
+                    break
+                check.restore(problem, given, arrays)
+                outputs = arrays | prepared.outputs(prepared.run())
+                if task.options.mode == "R":
+                    break
+                for result in compare(problem, given, outputs):
+                    counts = f"errors:{result.wrong} total:{result.total}"
+                    text = f"{kind} {result.output} {counts} {result.ulp:.3g} ulp"
+                    if task.options.verbose:
+                        self._print(f"  {text}")
+                    if result.wrong:
+                        complaints.append(text)
+        except (Refused, problems.Unsupported) as reason:
+            self._say(number, "SKIPPED", task, str(reason))
+            return
+        state = {"I": "INITIALIZED", "R": "EXECUTED"}.get(
+            task.options.mode, "FAILED" if complaints else "PASSED"
+        )
+        self._say(number, state, task, "; ".join(complaints), time.perf_counter() - start)
+
+    def _start_measuring(self):
+        peers = [name for name in self.own.peers.split(",") if name]
+        self.suite = measure.Suite(["cynorm", *peers], self.own.threads)
+        if not self.preset:
+            print(f"Output template: {self.tasks[0][2].options.perf_template}")
+
+    def _measure(self, number, task, sweep, x):
+        options = task.options
+        seconds = 0.01 if options.mode == "F" else options.max_ms_per_prb * 1e-3
+        if sweep == "threads":
+            self.suite.set_num_threads(x)
+        row = self.suite.row(
+            task.problem,
+            seconds=seconds,
+            rounds=options.fix_times_per_prb,
+            cold=options.cold_cache not in ("", "none"),
+            with_error=sweep is None,
+        )
+        if sweep:
+            row |= {"sweep": sweep, "x": x, "series": _series(sweep, task.problem)}
+        self.rows.append(row)
+        refused = row["results"]["cynorm"].get("refused")
+        if options.mode != "CP":
+            self._count("skipped" if refused else "passed")
+        if self.preset:
+            return
+        if refused:
+            self._print(f"{number}:SKIPPED ({refused}) __REPRO: {task.problem}")
+        else:
+            self._print(report.perf_line(options.perf_template, task, row, number))
+
+    def _finish(self):
+        if self.rows:
+            self._finish_measuring()
+        for line in self.failures:
+            print(line)
+        print(" ".join(f"{state}:{self.counts[state]}" for state in ("tests", *_STATES)))
+
+    def _finish_measuring(self):
+        own = self.own
+        self.suite.set_num_threads(own.threads)
+        limits = measure.machine_limits(own.threads)
+        run = {
+            "machine": measure.machine(),
+            "versions": self.suite.versions(),
+            "threads": own.threads,
+            "limits": limits,
+        }
+        machine = run["machine"]
+        print(
+            f"{machine['cpu']}, {own.threads} of {machine['cores']} cores, pinned: {machine['pinned']}; "
+            + ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+        )
+        print(report.limits_table(limits))
+        print(report.table(self.rows, own.markdown))
+        print(
+            "ulp: largest error against float64; vs: a peer's time over cynorm's, the median of pairs;\n"
+            "workspace and scratch: cynorm's / the first peer's; !: times spread too widely to be trusted"
+        )
+        json_path, picture_path = own.json, own.picture
+        if own.quick or own.full:
+            stem = "benchmark-quick" if own.quick else "benchmark-full"
+            json_path, picture_path = json_path or f"{stem}.jsonl", picture_path or f"{stem}.png"
+        if json_path:
+            report.write_lines(json_path, run, self.rows)
+            print(f"rows: {json_path}")
+        if picture_path:
+            try:
+                picture.draw(self.rows, picture_path, f"{machine['cpu']}, {own.threads} threads")
+                print(f"picture: {picture_path}")
+            except ImportError:
+                print("no picture: pip install matplotlib")
+
+
+def _series(sweep, problem):
+    """What stays the same along a sweep."""
+    alike = {
+        "size": replace(problem.descriptor, spatial=()),
+        "overhead": replace(problem.descriptor, ic=1, spatial=()),
+        "local_size": replace(problem.descriptor, parameters={}),
+    }
+    descriptor = alike.get(sweep, problem.descriptor)
+    return replace(problem, descriptor=descriptor).format().partition(" ")[2]
+
+
+if __name__ == "__main__":
+    measure.pin_threads()
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main())
