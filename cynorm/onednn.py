@@ -10,17 +10,19 @@ Descriptors, enumerations, flags and execution arguments keep oneDNN's names and
     lrn_forward(pd).execute({DNNL_ARG_SRC: src, DNNL_ARG_DST: dst, DNNL_ARG_WORKSPACE: workspace})
 
 What differs follows from NumPy. There are no engines and no streams: `execute` returns when it is done. A
-memory argument is an array with the shape and strides of its descriptor (`memory_desc.empty` makes one,
-`memory_desc.wrap` looks at an existing buffer as one), the workspace a `cynorm.Workspace`. Queries are
-attributes. A status other than success is a ValueError or TypeError. And f16, f64 and every pair of formats
-named here run on every CPU.
+memory argument is an array of its descriptor's shape and type, whatever its strides (`memory_desc.empty`
+makes one in the descriptor's format, `memory_desc.wrap` looks at an existing buffer as one), the workspace a
+`cynorm.Workspace`. Queries are attributes. A status other than success is a ValueError or TypeError. And f16,
+f64 and nearly every pair of formats run on every CPU.
 """
 
+import functools
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from enum import IntEnum, IntFlag
-from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -191,17 +193,17 @@ class memory_desc:
             -(-n // self.inner_blk) * self.inner_blk if i == 1 else n for i, n in enumerate(self.dims)
         )
 
-    @cached_property
+    @functools.cached_property
     def shape(self):
         """Shape of an array of this descriptor: `dims`, or (N, blocks, spatial..., `inner_blk`)."""
         return _array_shape(self.dims, self.inner_blk)
 
-    @cached_property
+    @functools.cached_property
     def dtype(self):
         """NumPy's dtype of an element."""
         return _dtype(self.data_type)
 
-    @cached_property
+    @functools.cached_property
     def byte_strides(self):
         """Strides of an array of this descriptor."""
         inner = (1,) if self.inner_blk > 1 else ()
@@ -273,21 +275,6 @@ def _workspace_desc(pd):
     return memory_desc((nbytes,), data_type.u8, "a") if nbytes else _NO_MEMORY
 
 
-def _resolve(pd, source, *names):
-    """Check that the descriptors agree on the tensor; give those that left their format open the source's."""
-    like = getattr(pd, source)
-    if like.strides is None:
-        raise ValueError(f"{source} must have a format, got 'any'")
-    for name in names:
-        desc = getattr(pd, name)
-        if desc.dims != like.dims:
-            raise ValueError(f"{name} must have the dims of {source}, {like.dims}, got {desc.dims}")
-        if desc.data_type != like.data_type:
-            raise TypeError(f"{name} must be {like.data_type.name} as {source} is, got {desc.data_type.name}")
-        if desc.strides is None:
-            object.__setattr__(pd, name, like)
-
-
 def _require_kind(name, value, kinds):
     if value not in kinds:
         raise ValueError(f"{name} must be {' or '.join(kind.name for kind in kinds)}, got {value!r}")
@@ -337,16 +324,28 @@ class _Geometry:
         spatial = ("", "W", "HW", "DHW")[len(dims) - 2]
         self.layout = f"NC{spatial}" if self.block == 1 else f"nC{spatial.lower()}{self.block}c"
 
-    def view(self, array, desc):
-        """See an array of `desc` in this layout."""
-        if desc.inner_blk == self.block:
+        self.shape = _array_shape(dims, self.block)
+        self.mixed = len(blocks) > 1
+
+    def view(self, array):
+        """See a tensor, plain or blocked, in this layout; leave vectors alone."""
+        if not self.mixed or array.ndim != len(self.shape) - 1:
             return array
         n, c, *spatial = array.shape
         return np.moveaxis(array.reshape(n, c // self.block, self.block, *spatial), 2, -1)
 
 
+class _Call(NamedTuple):
+    """The call of the core that a primitive comes down to."""
+
+    method: Callable
+    inputs: dict  # keyword of the method: (index, descriptor); "out" is among them
+    results: dict  # position in what the method returns: (index, descriptor)
+    takes_workspace: bool
+
+
 class _primitive:
-    """What all primitives share: the descriptor they are made from, and how they take their arguments."""
+    """What all primitives share: how they take their arguments and report the one at fault."""
 
     def __init__(self, primitive_desc):
         if not isinstance(primitive_desc, self.primitive_desc):
@@ -354,90 +353,158 @@ class _primitive:
                 f"primitive_desc must be a {self.primitive_desc.__qualname__}, got {primitive_desc!r}"
             )
         self._pd = primitive_desc
+        self._call = call = primitive_desc._call()
+        self._inputs = [(keyword, index) for keyword, (index, _) in call.inputs.items()]
+        self._results = [(position, index, desc.shape) for position, (index, desc) in call.results.items()]
+        self._needs_workspace = call.takes_workspace and not primitive_desc.workspace_desc.is_zero
 
     def get_primitive_desc(self):
         """Return the descriptor this primitive was made from."""
         return self._pd
 
-    def _take(self, args, index, desc):
-        array = args.get(index)
-        if (
-            type(array) is not np.ndarray
-            or array.shape != desc.shape
-            or array.strides != desc.byte_strides
-            or array.dtype != desc.dtype
-        ):
-            self._verify(array, index, desc)
-        return array
+    def execute(self, args):
+        """Run the primitive.
 
-    def _take_tensor(self, args, index, desc):
-        return self._pd._geometry.view(self._take(args, index, desc), desc)
+        Parameters
+        ----------
+        args : dict
+            The arguments of this class by index, for instance ``{DNNL_ARG_SRC: src, DNNL_ARG_DST: dst}``:
+            arrays of the shape and type that their descriptors say. Their strides are their own. Others are
+            ignored.
 
-    @staticmethod
-    def _verify(array, index, desc):
-        name = _ARG_NAMES[index]
-        if array is None:
-            raise ValueError(f"args must hold {name} ({index})")
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
-        if array.dtype != desc.dtype:
-            raise TypeError(f"{name} must be {desc.dtype} as its descriptor says, got {array.dtype}")
-        if array.shape != desc.shape:
-            raise ValueError(f"{name} must have shape {desc.shape} as its descriptor says, got {array.shape}")
-        steps = zip(array.shape, array.strides, desc.byte_strides, strict=True)
-        if array.size and any(n > 1 and own != expected for n, own, expected in steps):
-            raise ValueError(
-                f"{name} must have strides {desc.byte_strides} as its descriptor says, got {array.strides}"
-            )
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the argument, what it is and what its descriptor says, or if the workspace is that of
+            another call; nothing is written.
+        """
+        call, geometry = self._call, self._pd._geometry
+        mixed = geometry.mixed
+        # The core holds its arguments against src, so here only src is held against its descriptor, and what
+        # the core never sees. When either refuses, `_verify` says which argument is at fault.
+        try:
+            arrays = {}
+            for keyword, index in self._inputs:
+                array = args[index]
+                if array is None:
+                    raise KeyError(index)
+                arrays[keyword] = geometry.view(array) if mixed else array
+            src = arrays["src"]
+            if src.shape != geometry.shape or src.dtype != self._pd._dtype:
+                raise ValueError
+            for _, index, shape in self._results:
+                if args[index].shape != shape or not args[index].flags.writeable:
+                    raise ValueError
+            if call.takes_workspace:
+                arrays["workspace"] = args.get(DNNL_ARG_WORKSPACE)
+                if arrays["workspace"] is None and self._needs_workspace:
+                    raise KeyError(DNNL_ARG_WORKSPACE)
+            computed = call.method(**arrays)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._verify(args)
+            raise
+        for position, index, _ in self._results:
+            geometry.view(args[index])[...] = computed[position]
 
-    def _take_workspace(self, args, desc):
+    def _verify(self, args):
+        for index, desc in self._call.inputs.values():
+            _verify_array(args.get(index), index, desc)
+        outputs = [self._call.inputs["out"], *self._call.results.values()]
+        for index, desc in outputs:
+            _verify_array(args.get(index), index, desc)
+            if not args[index].flags.writeable:
+                raise ValueError(f"{_ARG_NAMES[index]} must be writable, got a read-only array")
         workspace = args.get(DNNL_ARG_WORKSPACE)
-        if workspace is None:
-            if desc is not _NO_MEMORY:
-                raise ValueError(
-                    f"args must hold DNNL_ARG_WORKSPACE ({DNNL_ARG_WORKSPACE}), of {desc.get_size()} bytes"
-                )
-        elif not isinstance(workspace, Workspace):
+        if workspace is None and self._needs_workspace:
+            nbytes = self._pd.workspace_desc.get_size()
+            raise ValueError(f"args must hold DNNL_ARG_WORKSPACE ({DNNL_ARG_WORKSPACE}), of {nbytes} bytes")
+        if self._call.takes_workspace and not isinstance(workspace, Workspace | None):
             raise TypeError(f"DNNL_ARG_WORKSPACE must be a cynorm.Workspace, got {type(workspace).__name__}")
-        return workspace
 
 
-class _Queries:
-    """Queries that all primitive descriptors answer alike."""
+def _verify_array(array, index, desc):
+    name = _ARG_NAMES[index]
+    if array is None:
+        raise ValueError(f"args must hold {name} ({index})")
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
+    if array.dtype != desc.dtype:
+        raise TypeError(f"{name} must be {desc.dtype} as its descriptor says, got {array.dtype}")
+    if array.shape != desc.shape:
+        raise ValueError(f"{name} must have shape {desc.shape} as its descriptor says, got {array.shape}")
 
-    @cached_property
+
+class _Descriptor:
+    """What all primitive descriptors share: tensors of the same dims and type, and a core operator."""
+
+    _tensors: ClassVar[tuple]  # fields, the source first
+
+    def __post_init__(self):
+        self._verify()
+        source = getattr(self, self._tensors[0])
+        if source.strides is None:
+            raise ValueError(f"{self._tensors[0]} must have a format, got 'any'")
+        for name in self._tensors[1:]:
+            desc = getattr(self, name)
+            if desc.dims != source.dims:
+                raise ValueError(
+                    f"{name} must have the dims of {self._tensors[0]}, {source.dims}, got {desc.dims}"
+                )
+            if desc.data_type != source.data_type:
+                expected, given = source.data_type.name, desc.data_type.name
+                raise TypeError(f"{name} must be {expected} as {self._tensors[0]} is, got {given}")
+            if desc.strides is None:
+                object.__setattr__(self, name, source)
+        object.__setattr__(self, "_geometry", _Geometry(*(getattr(self, name) for name in self._tensors)))
+        object.__setattr__(self, "_dtype", source.dtype)
+        object.__setattr__(self, "_op", self._make_op())
+
+    @functools.cached_property
     def impl_info_str(self):
         """Name of the implementation, such as ``"lrn_across:plain:f32:x86-64-v4"``."""
         # Never touched, so never backed by memory.
-        return self._op.implementation(self._geometry.view(self.src_desc.empty(), self.src_desc))
+        return self._op.implementation(self._geometry.view(self.src_desc.empty()))
 
+
+# Equal parameters share one operator, so that a workspace is recognized at a glance.
+_lrn = functools.lru_cache(maxsize=256, typed=True)(LRN)
+_batch_norm = functools.lru_cache(maxsize=256, typed=True)(BatchNorm)
 
 _FLOATS = (data_type.f32, data_type.bf16, data_type.f16, data_type.f64)
 _FORWARD = (prop_kind.forward_training, prop_kind.forward_inference)
 _BACKWARD = (prop_kind.backward, prop_kind.backward_data)
 
 
-def _lrn(pd):
-    return LRN(
-        pd.local_size,
-        pd.alpha,
-        pd.beta,
-        pd.k,
-        region="across_channels" if pd.algorithm == algorithm.lrn_across_channels else "within_channel",
-        layout=pd._geometry.layout,
-        channels=pd._geometry.channels,
-    )
+class _LrnDescriptor(_Descriptor):
+    def _verify(self):
+        _require_kind("algorithm", self.algorithm, tuple(algorithm))
+        _require_type(self.src_desc, _FLOATS)
+
+    def _make_op(self):
+        return _lrn(
+            self.local_size,
+            self.alpha,
+            self.beta,
+            self.k,
+            region="across_channels" if self.algorithm == algorithm.lrn_across_channels else "within_channel",
+            layout=self._geometry.layout,
+            channels=self._geometry.channels,
+        )
 
 
 class lrn_forward(_primitive):
     """Local response normalization, forward.
+
+    `execute` reads DNNL_ARG_SRC and writes DNNL_ARG_DST. In training it also takes DNNL_ARG_WORKSPACE, a
+    :class:`cynorm.Workspace`, which is needed only if `workspace_desc` is not zero; given needlessly it is
+    bound all the same, so that backward can tell it from others.
 
     An even `local_size` has the window of oneDNN's reference: ``local_size / 2 - 1`` elements on either
     side, the divisor staying `local_size`.
     """
 
     @dataclass(frozen=True)
-    class primitive_desc(_Queries):
+    class primitive_desc(_LrnDescriptor):
         """Descriptor of an :class:`lrn_forward`.
 
         Parameters
@@ -476,8 +543,8 @@ class lrn_forward(_primitive):
         >>> src, dst = md.empty(), md.empty()
         >>> src[...] = 1
         >>> lrn_forward(pd).execute({DNNL_ARG_SRC: src, DNNL_ARG_DST: dst})
-        >>> float(dst[0, 0, 0, 0])
-        0.99995500...
+        >>> round(float(dst[0, 0, 0, 0]), 6)
+        0.999955
         """
 
         prop_kind: prop_kind
@@ -489,51 +556,35 @@ class lrn_forward(_primitive):
         beta: float
         k: float = 1.0
 
-        def __post_init__(self):
+        _tensors = ("src_desc", "dst_desc")
+
+        def _verify(self):
             _require_kind("prop_kind", self.prop_kind, _FORWARD)
-            _require_kind("algorithm", self.algorithm, algorithm)
-            _require_type(self.src_desc, _FLOATS)
-            _resolve(self, "src_desc", "dst_desc")
-            self._op  # noqa: B018, checks the parameters
+            super()._verify()
 
-        @cached_property
-        def _geometry(self):
-            return _Geometry(self.src_desc, self.dst_desc)
-
-        @cached_property
-        def _op(self):
-            return _lrn(self)
-
-        @cached_property
+        @functools.cached_property
         def workspace_desc(self):
-            return _workspace_desc(self) if self._training else _NO_MEMORY
+            return _workspace_desc(self) if self.prop_kind == prop_kind.forward_training else _NO_MEMORY
 
-        @cached_property
-        def _training(self):
-            return self.prop_kind == prop_kind.forward_training
-
-    def execute(self, args):
-        """Compute DNNL_ARG_DST from DNNL_ARG_SRC.
-
-        Parameters
-        ----------
-        args : dict
-            Arrays by index. In training also DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`, if
-            `workspace_desc` is not zero; given needlessly it is bound all the same, so that a later
-            backward can tell it is its own.
-        """
-        pd = self._pd
-        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
-        dst = self._take_tensor(args, DNNL_ARG_DST, pd.dst_desc)
-        workspace = self._take_workspace(args, pd.workspace_desc) if pd._training else None
-        pd._op.forward(src, dst, workspace)
+        def _call(self):
+            return _Call(
+                self._op.forward,
+                {"src": (DNNL_ARG_SRC, self.src_desc), "out": (DNNL_ARG_DST, self.dst_desc)},
+                results={},
+                takes_workspace=self.prop_kind == prop_kind.forward_training,
+            )
 
 
 class lrn_backward(_primitive):
-    """Local response normalization, backward: the gradient of :class:`lrn_forward`."""
+    """Local response normalization, backward: the gradient of :class:`lrn_forward`.
+
+    `execute` reads DNNL_ARG_SRC and DNNL_ARG_DIFF_DST, writes DNNL_ARG_DIFF_SRC, and takes
+    DNNL_ARG_WORKSPACE as the forward primitive left it, which is needed only if `workspace_desc` is not
+    zero.
+    """
 
     @dataclass(frozen=True)
-    class primitive_desc(_Queries):
+    class primitive_desc(_LrnDescriptor):
         """Descriptor of an :class:`lrn_backward`.
 
         Parameters
@@ -571,87 +622,57 @@ class lrn_backward(_primitive):
         k: float
         hint_fwd_pd: lrn_forward.primitive_desc
 
-        def __post_init__(self):
-            _require_type(self.src_desc, _FLOATS)
-            _resolve(self, "src_desc", "diff_src_desc", "diff_dst_desc")
+        _tensors = ("src_desc", "diff_dst_desc", "diff_src_desc")
+
+        def _verify(self):
+            super()._verify()
             _require_hint(self, lrn_forward, "algorithm", "local_size", "alpha", "beta", "k")
 
-        @cached_property
-        def _geometry(self):
-            return _Geometry(self.src_desc, self.diff_dst_desc, self.diff_src_desc)
-
-        @cached_property
-        def _op(self):
-            return _lrn(self)
-
-        @cached_property
+        @property
         def workspace_desc(self):
             return self.hint_fwd_pd.workspace_desc if self._op == self.hint_fwd_pd._op else _NO_MEMORY
 
-    def execute(self, args):
-        """Compute DNNL_ARG_DIFF_SRC from DNNL_ARG_SRC and DNNL_ARG_DIFF_DST.
-
-        Parameters
-        ----------
-        args : dict
-            Arrays by index, and DNNL_ARG_WORKSPACE as the forward primitive left it, if `workspace_desc` is
-            not zero.
-
-        Raises
-        ------
-        ValueError
-            Also if the workspace is that of another call.
-        """
-        pd = self._pd
-        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
-        diff_dst = self._take_tensor(args, DNNL_ARG_DIFF_DST, pd.diff_dst_desc)
-        diff_src = self._take_tensor(args, DNNL_ARG_DIFF_SRC, pd.diff_src_desc)
-        workspace = self._take_workspace(args, pd.workspace_desc)
-        pd._op.backward(diff_dst, src, diff_src, workspace)
+        def _call(self):
+            inputs = {
+                "src": (DNNL_ARG_SRC, self.src_desc),
+                "diff_dst": (DNNL_ARG_DIFF_DST, self.diff_dst_desc),
+                "out": (DNNL_ARG_DIFF_SRC, self.diff_src_desc),
+            }
+            return _Call(self._op.backward, inputs, {}, takes_workspace=self._op == self.hint_fwd_pd._op)
 
 
-class _Uses(NamedTuple):
-    """What the flags and the kind of propagation ask for, as plain bools."""
-
-    global_stats: bool
-    scale: bool
-    shift: bool
-    add: bool
-    relu: bool
-    training: bool
-    weights: bool
+_ALL_FLAGS = functools.reduce(operator.or_, normalization_flags)
 
 
-class _BatchNormalizationQueries(_Queries):
+class _BatchNormalizationDescriptor(_Descriptor):
     def _verify_flags(self):
         flags = normalization_flags(self.flags)
+        if int(flags) & ~int(_ALL_FLAGS):
+            raise ValueError(
+                f"flags must be made of {', '.join(f.name for f in _ALL_FLAGS)}, got {self.flags!r}"
+            )
         if normalization_flags.fuse_norm_relu in flags and normalization_flags.fuse_norm_add_relu in flags:
             raise ValueError("flags must not have both fuse_norm_relu and fuse_norm_add_relu")
         object.__setattr__(self, "flags", flags)
 
-    @cached_property
-    def _uses(self):
-        add = normalization_flags.fuse_norm_add_relu in self.flags
-        return _Uses(
-            global_stats=normalization_flags.use_global_stats in self.flags,
-            scale=normalization_flags.use_scale in self.flags,
-            shift=normalization_flags.use_shift in self.flags,
-            add=add,
-            relu=add or normalization_flags.fuse_norm_relu in self.flags,
-            training=self.prop_kind == prop_kind.forward_training,
-            weights=self.prop_kind == prop_kind.backward,
+    def _uses(self, flag):
+        return flag in self.flags
+
+    @property
+    def _fuses_relu(self):
+        return self._uses(normalization_flags.fuse_norm_relu) or self._uses(
+            normalization_flags.fuse_norm_add_relu
         )
 
-    @cached_property
-    def _op(self):
-        return BatchNorm(
+    def _make_op(self):
+        return _batch_norm(
             self.epsilon,
             layout=self._geometry.layout,
             channels=self._geometry.channels,
-            activation="relu" if self._uses.relu else None,
+            activation="relu" if self._fuses_relu else None,
         )
 
-    @cached_property
+    @functools.cached_property
     def weights_desc(self):
         """Of scale, shift and statistics: one value per channel, f32, or f64 for f64 data."""
         kind = data_type.f64 if self.src_desc.data_type == data_type.f64 else data_type.f32
@@ -667,10 +688,16 @@ class _BatchNormalizationQueries(_Queries):
 
 
 class batch_normalization_forward(_primitive):
-    """Batch normalization, forward."""
+    """Batch normalization, forward.
+
+    `execute` reads DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT and DNNL_ARG_SRC_1 (what fuse_norm_add_relu
+    adds) as the flags ask for them, and writes DNNL_ARG_DST. DNNL_ARG_MEAN and DNNL_ARG_VARIANCE are read
+    with use_global_stats; without, training writes them and inference leaves them alone. In training with a
+    fused ReLU DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`, is needed.
+    """
 
     @dataclass(frozen=True)
-    class primitive_desc(_BatchNormalizationQueries):
+    class primitive_desc(_BatchNormalizationDescriptor):
         """Descriptor of a :class:`batch_normalization_forward`.
 
         Parameters
@@ -709,59 +736,49 @@ class batch_normalization_forward(_primitive):
         epsilon: float
         flags: normalization_flags = normalization_flags.none
 
-        def __post_init__(self):
+        _tensors = ("src_desc", "dst_desc")
+
+        def _verify(self):
             _require_kind("prop_kind", self.prop_kind, _FORWARD)
             self._verify_flags()
-            quantizable = self._uses.global_stats and not self._uses.training
+            inference = self.prop_kind == prop_kind.forward_inference
+            quantizable = inference and self._uses(normalization_flags.use_global_stats)
             _require_type(self.src_desc, (*_FLOATS, data_type.s8) if quantizable else _FLOATS)
-            _resolve(self, "src_desc", "dst_desc")
-            self._op  # noqa: B018, checks the parameters
 
-        @cached_property
-        def _geometry(self):
-            return _Geometry(self.src_desc, self.dst_desc)
-
-        @cached_property
+        @functools.cached_property
         def workspace_desc(self):
-            return _workspace_desc(self) if self._uses.training and self._uses.relu else _NO_MEMORY
+            kept = self.prop_kind == prop_kind.forward_training and self._fuses_relu
+            return _workspace_desc(self) if kept else _NO_MEMORY
 
-    def execute(self, args):
-        """Compute DNNL_ARG_DST from DNNL_ARG_SRC.
-
-        Parameters
-        ----------
-        args : dict
-            Arrays by index. DNNL_ARG_SCALE, DNNL_ARG_SHIFT and DNNL_ARG_SRC_1 as the flags ask for them.
-            DNNL_ARG_MEAN and DNNL_ARG_VARIANCE are read with use_global_stats; without, training writes
-            them and inference ignores them. DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`, if
-            `workspace_desc` is not zero.
-        """
-        pd, uses = self._pd, self._pd._uses
-        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
-        dst = self._take_tensor(args, DNNL_ARG_DST, pd.dst_desc)
-        add = self._take_tensor(args, DNNL_ARG_SRC_1, pd.src_desc) if uses.add else None
-        scale = self._take(args, DNNL_ARG_SCALE, pd.weights_desc) if uses.scale else None
-        shift = self._take(args, DNNL_ARG_SHIFT, pd.weights_desc) if uses.shift else None
-        if uses.training or uses.global_stats:
-            mean = self._take(args, DNNL_ARG_MEAN, pd.weights_desc)
-            variance = self._take(args, DNNL_ARG_VARIANCE, pd.weights_desc)
-        workspace = self._take_workspace(args, pd.workspace_desc) if uses.training else None
-        if uses.global_stats:
-            pd._op.forward_inference(src, mean, variance, scale, shift, add=add, out=dst, workspace=workspace)
-            return
-        _, own_mean, own_variance = pd._op.forward_training(
-            src, scale, shift, add=add, out=dst, workspace=workspace
-        )
-        if uses.training:
-            mean[...] = own_mean
-            variance[...] = own_variance
+        def _call(self):
+            inputs = {"src": (DNNL_ARG_SRC, self.src_desc), "out": (DNNL_ARG_DST, self.dst_desc)}
+            if self._uses(normalization_flags.use_scale):
+                inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
+            if self._uses(normalization_flags.use_shift):
+                inputs["shift"] = DNNL_ARG_SHIFT, self.weights_desc
+            if self._uses(normalization_flags.fuse_norm_add_relu):
+                inputs["add"] = DNNL_ARG_SRC_1, self.src_desc
+            statistics = (DNNL_ARG_MEAN, self.mean_desc), (DNNL_ARG_VARIANCE, self.variance_desc)
+            takes_workspace = not self.workspace_desc.is_zero
+            if self._uses(normalization_flags.use_global_stats):
+                inputs["mean"], inputs["variance"] = statistics
+                return _Call(self._op.forward_inference, inputs, {}, takes_workspace)
+            training = self.prop_kind == prop_kind.forward_training
+            results = dict(enumerate(statistics, start=1)) if training else {}
+            return _Call(self._op.forward_training, inputs, results, takes_workspace)
 
 
 class batch_normalization_backward(_primitive):
-    """Batch normalization, backward: the gradients of :class:`batch_normalization_forward`."""
+    """Batch normalization, backward: the gradients of :class:`batch_normalization_forward`.
+
+    `execute` reads DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE and, with use_scale,
+    DNNL_ARG_SCALE. It writes DNNL_ARG_DIFF_SRC; DNNL_ARG_DIFF_SCALE and DNNL_ARG_DIFF_SHIFT as flags and
+    prop_kind ask for them; with fuse_norm_add_relu DNNL_ARG_DIFF_SRC_1 (in the format of `diff_src_desc`).
+    With a fused ReLU it needs DNNL_ARG_WORKSPACE as the forward primitive left it.
+    """
 
     @dataclass(frozen=True)
-    class primitive_desc(_BatchNormalizationQueries):
+    class primitive_desc(_BatchNormalizationDescriptor):
         """Descriptor of a :class:`batch_normalization_backward`.
 
         Parameters
@@ -799,63 +816,44 @@ class batch_normalization_backward(_primitive):
         flags: normalization_flags
         hint_fwd_pd: batch_normalization_forward.primitive_desc
 
+        _tensors = ("src_desc", "diff_dst_desc", "diff_src_desc")
+
         def __post_init__(self):
+            super().__post_init__()
+            if not self.workspace_desc.is_zero and self._op != self.hint_fwd_pd._op:
+                raise ValueError(
+                    "formats must have the blocks of hint_fwd_pd's, which fill the workspace: unimplemented"
+                )
+
+        def _verify(self):
             _require_kind("prop_kind", self.prop_kind, _BACKWARD)
             self._verify_flags()
             _require_type(self.src_desc, _FLOATS)
-            _resolve(self, "src_desc", "diff_src_desc", "diff_dst_desc")
             _require_hint(self, batch_normalization_forward, "epsilon", "flags")
             _require_kind("prop_kind of hint_fwd_pd", self.hint_fwd_pd.prop_kind, _FORWARD[:1])
-            if not self.workspace_desc.is_zero and self._op != self.hint_fwd_pd._op:
-                raise ValueError(
-                    "src_desc must be blocked as hint_fwd_pd's: a workspace is not shared across blocks"
-                )
-
-        @cached_property
-        def _geometry(self):
-            return _Geometry(self.src_desc, self.diff_dst_desc, self.diff_src_desc)
 
         @property
         def workspace_desc(self):
             return self.hint_fwd_pd.workspace_desc
 
-    def execute(self, args):
-        """Compute DNNL_ARG_DIFF_SRC, and the gradients of scale and shift.
-
-        Parameters
-        ----------
-        args : dict
-            Arrays by index. DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_MEAN and DNNL_ARG_VARIANCE are always
-            read. DNNL_ARG_SCALE is read as the flags ask for it; DNNL_ARG_DIFF_SCALE and
-            DNNL_ARG_DIFF_SHIFT are written as flags and prop_kind ask for them, DNNL_ARG_DIFF_SRC_1 with
-            fuse_norm_add_relu. DNNL_ARG_WORKSPACE as the forward primitive left it, if `workspace_desc` is
-            not zero.
-
-        Raises
-        ------
-        ValueError
-            Also if the workspace is that of another call.
-        """
-        pd, uses = self._pd, self._pd._uses
-        src = self._take_tensor(args, DNNL_ARG_SRC, pd.src_desc)
-        diff_dst = self._take_tensor(args, DNNL_ARG_DIFF_DST, pd.diff_dst_desc)
-        diff_src = self._take_tensor(args, DNNL_ARG_DIFF_SRC, pd.diff_src_desc)
-        mean = self._take(args, DNNL_ARG_MEAN, pd.weights_desc)
-        variance = self._take(args, DNNL_ARG_VARIANCE, pd.weights_desc)
-        scale = self._take(args, DNNL_ARG_SCALE, pd.weights_desc) if uses.scale else None
-        diff_src_1 = self._take_tensor(args, DNNL_ARG_DIFF_SRC_1, pd.diff_src_desc) if uses.add else None
-        diff_scale = diff_shift = None
-        if uses.weights:
-            diff_scale = self._take(args, DNNL_ARG_DIFF_SCALE, pd.weights_desc) if uses.scale else None
-            diff_shift = self._take(args, DNNL_ARG_DIFF_SHIFT, pd.weights_desc) if uses.shift else None
-        workspace = self._take_workspace(args, pd.workspace_desc)
-        backward = pd._op.backward_inference if uses.global_stats else pd._op.backward_training
-        grads = backward(
-            diff_dst, src, scale=scale, mean=mean, variance=variance, workspace=workspace, out=diff_src
-        )
-        if diff_scale is not None:
-            diff_scale[...] = grads.diff_scale
-        if diff_shift is not None:
-            diff_shift[...] = grads.diff_shift
-        if diff_src_1 is not None:
-            diff_src_1[...] = grads.diff_add
+        def _call(self):
+            inputs = {
+                "src": (DNNL_ARG_SRC, self.src_desc),
+                "diff_dst": (DNNL_ARG_DIFF_DST, self.diff_dst_desc),
+                "out": (DNNL_ARG_DIFF_SRC, self.diff_src_desc),
+                "mean": (DNNL_ARG_MEAN, self.mean_desc),
+                "variance": (DNNL_ARG_VARIANCE, self.variance_desc),
+            }
+            results = {}
+            with_weights = self.prop_kind == prop_kind.backward
+            if self._uses(normalization_flags.use_scale):
+                inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
+                if with_weights:
+                    results[1] = DNNL_ARG_DIFF_SCALE, self.weights_desc
+            if self._uses(normalization_flags.use_shift) and with_weights:
+                results[2] = DNNL_ARG_DIFF_SHIFT, self.weights_desc
+            if self._uses(normalization_flags.fuse_norm_add_relu):
+                results[3] = DNNL_ARG_DIFF_SRC_1, self.diff_src_desc
+            constant = self._uses(normalization_flags.use_global_stats)
+            method = self._op.backward_inference if constant else self._op.backward_training
+            return _Call(method, inputs, results, takes_workspace=not self.workspace_desc.is_zero)
