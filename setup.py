@@ -19,8 +19,8 @@ if X86:
 
 # No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
 C_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-MODULES = ("_dispatch", "_tensor", "_workspace", "_bandwidth", "_lrn")
-THREADED = ("_dispatch", "_bandwidth", "_lrn")
+MODULES = ("_dispatch", "_tensor", "_workspace", "_bandwidth", "_lrn", "_batch_norm")
+THREADED = ("_dispatch", "_bandwidth", "_lrn", "_batch_norm")
 
 
 def openmp():

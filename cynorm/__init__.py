@@ -3,14 +3,20 @@
 from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threads
 from cynorm._workspace import Workspace
 from cynorm.bandwidth import streaming_limit
+from cynorm.batch_norm import Activation, BatchNorm, BatchNormGradients, batch_norm, batch_norm_backward
 from cynorm.lrn import LRN, lrn, lrn_backward
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LRN",
+    "Activation",
+    "BatchNorm",
+    "BatchNormGradients",
     "Workspace",
     "available_isas",
+    "batch_norm",
+    "batch_norm_backward",
     "get_num_threads",
     "isa",
     "lrn",

@@ -41,10 +41,70 @@ cdef extern from "cynorm/cynorm.h" nogil:
         cynorm_lrn_view src, diff_dst, y, dst, omega
         void *scratch
 
+    ctypedef enum cynorm_activation:
+        CYNORM_IDENTITY, CYNORM_RELU, CYNORM_ELU, CYNORM_CELU, CYNORM_SCALED_ELU, CYNORM_HARD_SIGMOID
+        CYNORM_LEAKY_RELU, CYNORM_LINEAR, CYNORM_PARAMETRIC_SOFTPLUS, CYNORM_SCALED_TANH, CYNORM_SIGMOID
+        CYNORM_SOFTPLUS, CYNORM_SOFTSIGN, CYNORM_TANH, CYNORM_THRESHOLDED_RELU, CYNORM_SHRINK
+
+    enum:
+        CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE
+        CYNORM_BN_MASK, CYNORM_BN_VIEWS, CYNORM_BN_SCRATCH
+
+    ctypedef struct cynorm_bn_view:
+        char *data
+        int64_t stride[3]
+        int dtype
+
+    ctypedef struct cynorm_bn_tile:
+        int kept_inner
+        int64_t count[3]
+        cynorm_bn_view view[7]
+        int64_t bit
+        const void *center
+        const void *center_low
+        const void *gain
+        const void *bias
+        const void *slope
+        const void *offset
+        void *sums
+        cynorm_activation activation
+        double parameter[3]
+        int streaming
+        void *scratch
+
+    ctypedef struct cynorm_bn_unit:
+        int kept_inner
+        int64_t n, repeat, count
+        double epsilon
+        char *sums
+        int64_t chunks, chunk_bytes
+        const void *scale
+        const void *shift
+        void *mean
+        void *mean_low
+        void *variance
+        void *rstd
+        void *diff_scale
+        void *diff_shift
+        void *center
+        void *center_low
+        void *gain
+        void *bias
+        void *slope
+        void *offset
+
     ctypedef struct cynorm_real_kernels:
         size_t (*lrn_scratch)(const cynorm_lrn_tile *, int) noexcept nogil
         void (*lrn_forward)(const cynorm_lrn_tile *) noexcept nogil
         void (*lrn_backward)(const cynorm_lrn_tile *) noexcept nogil
+        int64_t (*bn_sums_bytes)(int, int64_t) noexcept nogil
+        void (*bn_sums)(const cynorm_bn_tile *) noexcept nogil
+        void (*bn_apply)(const cynorm_bn_tile *) noexcept nogil
+        void (*bn_statistics)(const cynorm_bn_unit *) noexcept nogil
+        void (*bn_coefficients)(const cynorm_bn_unit *) noexcept nogil
+        void (*bn_gradients)(const cynorm_bn_unit *, int) noexcept nogil
+        void (*load_row)(void *, const char *, int, int64_t, int64_t) noexcept nogil
+        void (*store_row)(char *, const void *, int, int64_t, int64_t) noexcept nogil
 
     ctypedef struct cynorm_kernels:
         const char *name

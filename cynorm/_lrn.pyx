@@ -13,7 +13,6 @@ at a time, and a slab has up to three levels, the innermost first:
 One kernel serves them all, and any strides: a run that is not contiguous is packed on its way in and out.
 """
 
-import numpy as np
 from cython.parallel cimport parallel, prange
 
 from cynorm._dispatch import isa
@@ -24,7 +23,8 @@ from cynorm._kernels cimport (
     cynorm_tensor,
 )
 from cynorm._tensor cimport (
-    check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype, same_memory, shape_of,
+    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype,
+    same_memory, shape_of, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace
 from libc.stdint cimport int64_t
@@ -443,10 +443,6 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
         kernels_of(plan).lrn_forward(&t)
 
 
-cdef void *aligned(void *p) noexcept nogil:
-    return <void *>((<size_t>p + 63) & ~<size_t>63)
-
-
 cdef int run_plan(const plan_t *plan, int64_t nbytes, int num_threads) noexcept nogil:
     """All tiles of a plan; -1 where memory for scratch cannot be had."""
     cdef size_t scratch_bytes = kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) + 64
@@ -479,41 +475,6 @@ cdef int run_plan(const plan_t *plan, int64_t nbytes, int num_threads) noexcept 
 
 
 # ---- calls ----
-
-cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
-    """Write zeros to the channels past the last valid one of the last block."""
-    cdef cynorm_tensor t = dst[0]
-    cdef int64_t itemsize = cynorm_itemsize(t.dtype)
-    cdef int64_t index[8]
-    cdef int last = t.ndim - 1, i
-    cdef char *p
-    t.data += (t.shape[1] - 1) * t.strides[1] + valid * t.strides[last]
-    t.shape[1] = 1
-    t.shape[last] -= valid
-    memset(index, 0, sizeof(index))
-    while True:
-        p = t.data
-        for i in range(t.ndim):
-            p += index[i] * t.strides[i]
-        memset(p, 0, itemsize)
-        i = last
-        while i >= 0:
-            index[i] += 1
-            if index[i] < t.shape[i]:
-                break
-            index[i] = 0
-            i -= 1
-        if i < 0:
-            return
-
-
-cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil:
-    cdef int64_t n = cynorm_itemsize(t.dtype)
-    cdef int i
-    for i in range(t.ndim):
-        n *= t.shape[i]
-    return n
-
 
 cdef int run(const lrn_problem *p, const cynorm_tensor *const *views, bint backward, int num_threads) noexcept nogil:
     cdef plan_t plan
@@ -580,16 +541,6 @@ cdef tuple key_of(const cynorm_tensor *src):
     return shape_of(src), src.dtype
 
 
-cdef object omega_part(Workspace workspace, const cynorm_tensor *src):
-    """Room for omega, in src's memory order."""
-    strides = [-abs(src.strides[i]) for i in range(src.ndim)]
-    order = sorted(range(src.ndim), key=strides.__getitem__)
-    shape = shape_of(src)
-    part = workspace.part("omega", tuple([shape[i] for i in order]), real_dtype(src.dtype))
-    part = workspace.parts["omega"] = part.transpose(np.argsort(order))
-    return part
-
-
 cdef class Problem:
     """An LRN's parameters as the kernels take them."""
 
@@ -614,20 +565,7 @@ cdef class Problem:
         self.p.channels = owner.channels or 0
 
     cdef int check(self, const cynorm_tensor *src, str name) except -1:
-        cdef int64_t held
-        if src.ndim != self.ndim:
-            raise ValueError(f"{name} must have {self.ndim} dimensions for layout {self.owner.layout!r}, got {src.ndim}")
-        if self.p.block:
-            if src.shape[src.ndim - 1] != self.p.block:
-                raise ValueError(f"{name}'s last axis must be {self.p.block} channels for layout "
-                                 f"{self.owner.layout!r}, got shape {shape_of(src)}")
-            held = src.shape[1] * self.p.block
-            if self.p.channels and not held - self.p.block < self.p.channels <= held:
-                raise ValueError(f"{name} must hold channels={self.p.channels} in blocks of {self.p.block}, "
-                                 f"got shape {shape_of(src)}")
-        elif self.p.channels and src.shape[self.p.channel_axis] != self.p.channels:
-            raise ValueError(f"{name} must have channels={self.p.channels}, got shape {shape_of(src)}")
-        return 0
+        return check_layout(src, name, self.owner.layout, self.ndim, self.p.channel_axis, self.p.block, self.p.channels)
 
     cdef bint keeps_omega(self, Workspace workspace, const cynorm_tensor *src) noexcept:
         return workspace.cache == "always"
@@ -672,7 +610,7 @@ cdef class Problem:
             try:
                 workspace.bind(self.owner, key_of(&s))
                 if self.keeps_omega(workspace, &s):
-                    describe(omega_part(workspace, &s), "workspace", &w)
+                    describe(workspace.part_like("omega", &s), "workspace", &w)
                     omega = &w
                 with nogil:
                     status = lrn_forward(&self.p, &s, &d, omega, threads)

@@ -1,7 +1,8 @@
 from cynorm._kernels cimport cynorm_tensor
+from libc.stdint cimport int64_t
 
-cdef object describe(object obj, str name, cynorm_tensor *t)
-cdef int describe_output(object out, str name, cynorm_tensor *t) except -1
+cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
+cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=*) except -1
 cdef object empty_like(object array, cynorm_tensor *t)
 cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1
 cdef int check_overlap(object out, const cynorm_tensor *t, object array, const cynorm_tensor *other, str name,
@@ -10,3 +11,8 @@ cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept n
 cdef tuple shape_of(const cynorm_tensor *t)
 cdef int dtype_code(object dtype) except -1
 cdef object real_dtype(int code)
+cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, int channel_axis, int block,
+                      int64_t channels) except -1
+cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil
+cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil
+cdef void *aligned(void *p) noexcept nogil

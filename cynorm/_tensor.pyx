@@ -9,6 +9,7 @@ from cynorm._kernels cimport (
     cynorm_tensor,
 )
 from libc.stdint cimport int64_t
+from libc.string cimport memset
 
 cnp.import_array()
 
@@ -64,8 +65,8 @@ cdef object real_dtype(int code):
     return np.dtype(np.float32)
 
 
-cdef object describe(object obj, str name, cynorm_tensor *t):
-    """Fill t from obj and return obj as an array (itself, where it is one)."""
+cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False):
+    """Fill t from obj and return obj as an array (itself, where it is one); `integers` allows int8."""
     cdef cnp.ndarray a
     cdef int i
     if isinstance(obj, np.ndarray):
@@ -73,8 +74,8 @@ cdef object describe(object obj, str name, cynorm_tensor *t):
     else:
         a = as_array(obj, name)
     t.dtype = code_of(a)
-    if t.dtype >= CYNORM_S8:
-        refuse_dtype(a, name)
+    if t.dtype >= CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
+        refuse_dtype(a, name, integers)
     t.ndim = cnp.PyArray_NDIM(a)
     if t.ndim < 1 or t.ndim > 8:
         raise ValueError(f"{name} must have 1 to 8 dimensions, got {t.ndim}")
@@ -95,16 +96,16 @@ def as_array(obj, name):
         raise ValueError(f"{name} must be an array of numbers: {error}") from None
 
 
-def refuse_dtype(array, name):
-    allowed = "float32, float64, float16 or bfloat16, in native byte order"
+def refuse_dtype(array, name, integers):
+    allowed = f"float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
     raise TypeError(f"{name} must be {allowed}, got {array.dtype!r}")
 
 
-cdef int describe_output(object out, str name, cynorm_tensor *t) except -1:
+cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=False) except -1:
     """Fill t from an array to be written to."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"{name} must be a NumPy array, got {type(out).__name__}")
-    describe(out, name, t)
+    describe(out, name, t, integers)
     if not cnp.PyArray_ISWRITEABLE(out):
         raise ValueError(f"{name} must be writable, got a read-only array")
     cdef int64_t reach = cynorm_itemsize(t.dtype)
@@ -128,7 +129,7 @@ cdef int describe_output(object out, str name, cynorm_tensor *t) except -1:
 cdef object empty_like(object array, cynorm_tensor *t):
     """A new array of the same shape, dtype and memory order, described in t."""
     cdef object out = cynorm_new_like(array)
-    describe(out, "out", t)
+    describe(out, "out", t, True)
     return out
 
 
@@ -198,3 +199,60 @@ cdef int check_overlap(object out, const cynorm_tensor *t, object array, const c
 
 def describe_memory(array):
     return f"memory at {array.__array_interface__['data'][0]:#x} with strides {array.strides}"
+
+
+cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, int channel_axis, int block,
+                      int64_t channels) except -1:
+    """Refuse a tensor of other dimensions than the layout's; channels 0: as many as it holds."""
+    cdef int64_t held
+    if t.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimensions for layout {layout!r}, got {t.ndim}")
+    if block:
+        if t.shape[t.ndim - 1] != block:
+            raise ValueError(f"{name}'s last axis must be {block} channels for layout {layout!r}, "
+                             f"got shape {shape_of(t)}")
+        held = t.shape[1] * block
+        if channels and not held - block < channels <= held:
+            raise ValueError(f"{name} must hold channels={channels} in blocks of {block}, got shape {shape_of(t)}")
+    elif channels and t.shape[channel_axis] != channels:
+        raise ValueError(f"{name} must have channels={channels}, got shape {shape_of(t)}")
+    return 0
+
+
+cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
+    """Write zeros to the channels past the last valid one of the last block."""
+    cdef cynorm_tensor t = dst[0]
+    cdef int64_t itemsize = cynorm_itemsize(t.dtype)
+    cdef int64_t index[8]
+    cdef int last = t.ndim - 1, i
+    cdef char *p
+    t.data += (t.shape[1] - 1) * t.strides[1] + valid * t.strides[last]
+    t.shape[1] = 1
+    t.shape[last] -= valid
+    memset(index, 0, sizeof(index))
+    while True:
+        p = t.data
+        for i in range(t.ndim):
+            p += index[i] * t.strides[i]
+        memset(p, 0, itemsize)
+        i = last
+        while i >= 0:
+            index[i] += 1
+            if index[i] < t.shape[i]:
+                break
+            index[i] = 0
+            i -= 1
+        if i < 0:
+            return
+
+
+cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil:
+    cdef int64_t n = cynorm_itemsize(t.dtype)
+    cdef int i
+    for i in range(t.ndim):
+        n *= t.shape[i]
+    return n
+
+
+cdef void *aligned(void *p) noexcept nogil:
+    return <void *>((<size_t>p + 63) & ~<size_t>63)

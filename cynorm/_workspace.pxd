@@ -1,9 +1,13 @@
+from cynorm._kernels cimport cynorm_tensor
+
+
 cdef class Workspace:
     cdef readonly str cache
     cdef dict memory         # {name: bytes that grow and never shrink}
     cdef dict parts          # {name: array}, what the last forward kept
     cdef object owner        # the parameters of the operator that the last forward bound it to
     cdef object key          # that call's shape, dtype and whatever else a backward has to match
+    cdef object notes        # whatever else the operator remembers of it
     cdef int busy
     cdef object __weakref__
 
@@ -11,4 +15,5 @@ cdef class Workspace:
     cdef int release(self) except -1
     cdef int bind(self, object owner, object key) except -1
     cdef object part(self, str name, tuple shape, object dtype)
+    cdef object part_like(self, str name, const cynorm_tensor *t)
     cdef int match(self, object owner, object key) except -1

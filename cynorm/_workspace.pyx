@@ -3,6 +3,9 @@
 
 import numpy as np
 
+from cynorm._kernels cimport cynorm_tensor
+from cynorm._tensor cimport real_dtype, shape_of
+
 cdef extern from *:
     """
     static int cynorm_take(int *flag) { return !__atomic_exchange_n(flag, 1, __ATOMIC_ACQUIRE); }
@@ -74,6 +77,7 @@ cdef class Workspace:
         self.parts.clear()
         self.owner = owner
         self.key = key
+        self.notes = None
         return 0
 
     cdef object part(self, str name, tuple shape, object dtype):
@@ -87,6 +91,15 @@ cdef class Workspace:
         array = memory[:count].view(dtype).reshape(shape)
         self.parts[name] = array
         return array
+
+    cdef object part_like(self, str name, const cynorm_tensor *t):
+        """A part of reals of a tensor's shape, in its memory order."""
+        shape = shape_of(t)
+        strides = [-abs(t.strides[i]) for i in range(t.ndim)]
+        order = sorted(range(t.ndim), key=strides.__getitem__)
+        part = self.part(name, tuple([shape[i] for i in order]), real_dtype(t.dtype))
+        part = self.parts[name] = part.transpose(np.argsort(order))
+        return part
 
     cdef int match(self, object owner, object key) except -1:
         """Refuse a backward call other than that of the last forward."""

@@ -54,12 +54,69 @@ typedef struct {
     void *scratch; /* lrn_scratch() bytes, aligned to 64 */
 } cynorm_lrn_tile;
 
+/* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
+
+typedef enum {
+    CYNORM_IDENTITY, CYNORM_RELU, CYNORM_ELU, CYNORM_CELU, CYNORM_SCALED_ELU, CYNORM_HARD_SIGMOID, CYNORM_LEAKY_RELU,
+    CYNORM_LINEAR, CYNORM_PARAMETRIC_SOFTPLUS, CYNORM_SCALED_TANH, CYNORM_SIGMOID, CYNORM_SOFTPLUS, CYNORM_SOFTSIGN,
+    CYNORM_TANH, CYNORM_THRESHOLDED_RELU, CYNORM_SHRINK
+} cynorm_activation;
+
+/* VALUE is what the activation is applied to, kept from forward; the last is the mask, one bit per element. */
+enum {
+    CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE, CYNORM_BN_MASK,
+    CYNORM_BN_VIEWS
+};
+
+/* Strides of an element, a row and a group; in bytes, the mask's in bits. data is NULL where the tensor is absent. */
+typedef struct {
+    char *data;
+    int64_t stride[3];
+    int dtype;
+} cynorm_bn_view;
+
+typedef struct {
+    int kept_inner;    /* whether each element of a row has its own statistics, or each row of a group */
+    int64_t count[3];  /* elements of a row, rows of a group (1 where kept_inner), groups */
+    cynorm_bn_view view[CYNORM_BN_VIEWS];
+    int64_t bit;       /* where in the mask the tile begins; in forward a multiple of 8, as its strides of rows are */
+    const void *center, *center_low, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
+    void *sums;
+    cynorm_activation activation;
+    double parameter[3];
+    int streaming;     /* whether the outputs bypass the cache */
+    void *scratch;     /* CYNORM_BN_SCRATCH bytes, aligned to 64 */
+} cynorm_bn_tile;
+
+enum { CYNORM_BN_SCRATCH = 96 << 10 };
+
+/* The statistics of one unit: n of them, each with `repeat` coefficients n apart. Arrays are of reals. */
+typedef struct {
+    int kept_inner;
+    int64_t n, repeat, count;       /* count: elements that each statistic is of */
+    double epsilon;
+    char *sums;
+    int64_t chunks, chunk_bytes;    /* of sums */
+    const void *scale, *shift;      /* NULL: 1, 0 */
+    void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
+    void *center, *center_low, *gain, *bias, *slope, *offset;
+} cynorm_bn_unit;
+
 /* ---- the table each instruction set exports; an index of 0 computes in float, 1 in double ---- */
 
 typedef struct {
     size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
     void (*lrn_forward)(const cynorm_lrn_tile *);
     void (*lrn_backward)(const cynorm_lrn_tile *);
+    int64_t (*bn_sums_bytes)(int kept_inner, int64_t n);
+    void (*bn_sums)(const cynorm_bn_tile *);
+    void (*bn_apply)(const cynorm_bn_tile *);
+    void (*bn_statistics)(const cynorm_bn_unit *);
+    void (*bn_coefficients)(const cynorm_bn_unit *);
+    void (*bn_gradients)(const cynorm_bn_unit *, int training);
+    /* n elements of storage, `stride` bytes apart <-> reals; load_row writes whole vectors */
+    void (*load_row)(void *, const char *, int dtype, int64_t n, int64_t stride);
+    void (*store_row)(char *, const void *, int dtype, int64_t n, int64_t stride);
 } cynorm_real_kernels;
 
 typedef struct {

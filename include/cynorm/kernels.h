@@ -20,14 +20,19 @@
 
 #include "stream.h"
 
-#define CYNORM_DOUBLE 0
-#include "real.h"
-#undef CYNORM_DOUBLE
+/* double first: the sums of float are made in it */
 #define CYNORM_DOUBLE 1
 #include "real.h"
 #undef CYNORM_DOUBLE
+#define CYNORM_DOUBLE 0
+#include "real.h"
+#undef CYNORM_DOUBLE
 
-#define CYNORM_REAL_KERNELS(suffix) {lrn_scratch_##suffix, lrn_forward_##suffix, lrn_backward_##suffix}
+#define CYNORM_REAL_KERNELS(suffix)                                                                                 \
+    {lrn_scratch_##suffix, lrn_forward_##suffix, lrn_backward_##suffix,                                             \
+     bn_sums_bytes_##suffix, bn_sums_##suffix, bn_apply_##suffix,                                                   \
+     bn_statistics_##suffix, bn_coefficients_##suffix, bn_gradients_##suffix,                                       \
+     bn_load_row_##suffix, bn_store_row_##suffix}
 
 const cynorm_kernels CYNORM_ISA_TABLE = {
     CYNORM_ISA_NAME, {CYNORM_REAL_KERNELS(f32), CYNORM_REAL_KERNELS(f64)}, cynorm_bandwidth, cynorm_fence};

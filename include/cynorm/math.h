@@ -249,6 +249,70 @@ static inline vec FN(reciprocal_any)(vec x) {
     return __builtin_expect(FN(any_abnormal)(x), 0) ? 1 / x : FN(reciprocal)(x);
 }
 
+/* ---- masks as bits ---- */
+
+/* Bit i: whether lane i is true. */
+static inline unsigned FN(mask_bits)(ivec mask) {
+#if defined(__AVX512DQ__) && CYNORM_DOUBLE
+    return _mm512_movepi64_mask((__m512i)mask);
+#elif defined(__AVX512DQ__)
+    return _mm512_movepi32_mask((__m512i)mask);
+#elif defined(__AVX__) && CYNORM_DOUBLE
+    return (unsigned)_mm256_movemask_pd((__m256d)mask);
+#elif defined(__AVX__)
+    return (unsigned)_mm256_movemask_ps((__m256)mask);
+#elif defined(__SSE2__) && CYNORM_DOUBLE
+    return (unsigned)_mm_movemask_pd((__m128d)mask);
+#elif defined(__SSE2__)
+    return (unsigned)_mm_movemask_ps((__m128)mask);
+#else
+    unsigned bits = 0;
+    for (int i = 0; i < VL; i++) bits |= (unsigned)(mask[i] & 1) << i;
+    return bits;
+#endif
+}
+
+/* v where a bit is set, else 0 */
+static inline vec FN(where_bits)(unsigned bits, vec v) {
+#if defined(__AVX512F__) && CYNORM_DOUBLE
+    return (vec)_mm512_maskz_mov_pd((__mmask8)bits, (__m512d)v);
+#elif defined(__AVX512F__)
+    return (vec)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
+#else
+    ivec lane;
+    for (int i = 0; i < VL; i++) lane[i] = (sint_r)1 << i;
+    return (vec)((ivec)v & ((((sint_r)bits - (ivec){0}) & lane) != 0));
+#endif
+}
+
+/* ---- exponentials, for activations ---- */
+
+static inline vec FN(abs)(vec x) { return (vec)((ivec)x & ~((ivec)(-(vec){0}))); }
+
+#define CYNORM_BY_LANE(name, f)                                                 \
+    static __attribute__((noinline)) vec FN(name)(vec x) {                      \
+        for (int i = 0; i < VL; i++) x[i] = (real)f((double)x[i]);              \
+        return x;                                                               \
+    }
+CYNORM_BY_LANE(exp, exp)
+CYNORM_BY_LANE(expm1, expm1)
+CYNORM_BY_LANE(log1p, log1p)
+CYNORM_BY_LANE(tanh, tanh)
+#undef CYNORM_BY_LANE
+
+static inline vec FN(sigmoid)(vec x) { return 1 / (1 + FN(exp)(-x)); }
+
+/* log(1 + e^x) */
+static inline vec FN(softplus)(vec x) {
+    return FN(select)(x <= 0, (vec){0}, x) + FN(log1p)(FN(exp)(-FN(abs)(x)));
+}
+
+/* e^x / (1 + e^x)^2, the derivative of sigmoid */
+static inline vec FN(bell)(vec x) {
+    vec e = FN(exp)(-FN(abs)(x));
+    return e / ((1 + e) * (1 + e));
+}
+
 #undef CYNORM_ESTIMATES
 #undef CYNORM_MANTISSA
 #undef CYNORM_BITS_MIN

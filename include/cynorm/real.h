@@ -24,6 +24,7 @@
 #include "types.h"
 #include "math.h"
 #include "lrn.h"
+#include "batch_norm.h"
 
 #undef real
 #undef sint_r

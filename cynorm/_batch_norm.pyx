@@ -1,0 +1,959 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Batch normalization over arrays: which tiles a call is made of, in which order they are run, and by which thread.
+
+The axes of a call are either reduced (statistics are over them) or kept; those that follow on in memory are merged. The
+innermost one is a row:
+
+    reduced innermost    row: reduced axis    group: innermost kept axis    groups: next reduced axis      (NCHW)
+    kept innermost       row: kept axis       -                             groups: first reduced axis     (NHWC, blocked)
+
+What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are worked out
+together. What is left of the reduced axes, and the groups where they are cut, enumerates the chunks of a unit. A unit of
+one chunk is summed and applied in one go, so that its second pass finds it in the cache; else all chunks are summed,
+then all are applied, last first. Cuts depend on the shape alone, and the sums of chunks are added in order.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+from cython.parallel cimport parallel, prange
+
+from cynorm._dispatch import isa
+
+from cynorm._dispatch cimport kernels, requested_threads, team_size
+from cynorm._kernels cimport (
+    CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
+    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
+    cynorm_activation, cynorm_bn_tile, cynorm_bn_unit, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
+)
+from cynorm._tensor cimport (
+    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype, same_memory,
+    shape_of, total_bytes, zero_padding,
+)
+from cynorm._workspace cimport Workspace
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memmove, memset
+
+cdef enum:
+    VIEWS = 7                       # CYNORM_BN_VIEWS
+    AXES = 8
+    REPEATED = 256                  # elements: a shorter kept row is repeated to about this length
+    ROW = 4096                      # elements: a longer kept row is cut
+    GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
+    UNIT = 1 << 19                  # bytes: as long as a unit stays within
+    CHUNK = 1 << 13                 # elements a chunk has at least
+    TASKS = 64                      # chunks are cut to have about as many tasks
+    FEW_TASKS = 8                   # as many are enough where a unit fits the cache
+    STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache
+    SUMS = 1                        # the steps of a task
+    FINISH = 2
+    COMBINE = 4
+
+# Arrays of one real per statistic, or per coefficient from CENTER on; those from DIFF_SCALES on are of backward.
+cdef enum:
+    SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, CENTER_LOW, GAIN, BIAS
+    DIFF_SCALES, DIFF_SHIFTS, SLOPE, OFFSET, ARRAYS
+
+BatchNormGradients = namedtuple("BatchNormGradients", ("diff_src", "diff_scale", "diff_shift", "diff_add"))
+
+ctypedef struct axis_t:
+    int64_t extent
+    int64_t stride[VIEWS]
+    bint kept
+
+ctypedef struct plan_t:
+    bn_pass kind
+    cynorm_bn_tile tile             # all but what differs between tiles
+    int inner_axes[AXES]            # the data's axes of extent other than 1, innermost first
+    int64_t inner_extent[AXES]
+    int inner_count
+    int owner[AXES]                 # which merged axis each of these belongs to
+    axis_t merged[AXES]
+    int merged_count
+    axis_t row, group, groups
+    axis_t kept[AXES]               # the others, innermost first
+    axis_t reduced[AXES]
+    int kepts, reduceds
+    int64_t statistics, count       # their number, and how many elements each is of
+    int64_t repeat                  # groups taken as one row, where rows are short and follow on
+    int64_t cut, cuts               # of the kept row or the group: statistics of a unit
+    int64_t units
+    int64_t row_cut, row_cuts       # of the reduced row
+    int64_t groups_cut, groups_cuts
+    int64_t others_cut, others_cuts     # of all further reduced axes together
+    int64_t chunks
+    int64_t sums_bytes              # of one chunk
+
+ctypedef struct state_t:
+    const plan_t *plan
+    double epsilon
+    char *array[ARRAYS]
+    char *sums                      # of all chunks; NULL where each unit is one chunk
+
+
+cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
+    return (a + b - 1) / b
+
+
+cdef int64_t round_up(int64_t a, int64_t b) noexcept nogil:
+    return ceil_div(a, b) * b
+
+
+cdef int64_t distance(int64_t stride) noexcept nogil:
+    return stride if stride >= 0 else -stride
+
+
+# ---- plan ----
+
+cdef bint follows_on(const axis_t *outer, const axis_t *inner) noexcept nogil:
+    cdef int i
+    for i in range(VIEWS):
+        if outer.stride[i] != inner.stride[i] * inner.extent:
+            return False
+    return True
+
+
+cdef void merge_axes(const bn_call *call, plan_t *plan) noexcept nogil:
+    cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
+    cdef int a, i, j
+    cdef axis_t axis
+    for a in range(src.ndim - 1, -1, -1):
+        if src.shape[a] == 1:
+            continue
+        j = plan.inner_count
+        while j > 0 and distance(src.strides[plan.inner_axes[j - 1]]) > distance(src.strides[a]):
+            plan.inner_axes[j] = plan.inner_axes[j - 1]
+            j -= 1
+        plan.inner_axes[j] = a
+        plan.inner_count += 1
+    for i in range(plan.inner_count):
+        a = plan.inner_axes[i]
+        axis.extent = plan.inner_extent[i] = src.shape[a]
+        axis.kept = not call.reduced >> a & 1
+        for j in range(VIEWS):
+            axis.stride[j] = call.data[j].strides[a] if call.data[j] != NULL else 0
+        j = plan.merged_count - 1
+        if j >= 0 and plan.merged[j].kept == axis.kept and follows_on(&axis, &plan.merged[j]):
+            plan.merged[j].extent *= axis.extent
+        else:
+            j += 1
+            plan.merged[j] = axis
+            plan.merged_count += 1
+        plan.owner[i] = j
+
+
+cdef void place_axes(plan_t *plan) noexcept nogil:
+    cdef int i
+    cdef const axis_t *axis
+    plan.row.extent = plan.group.extent = plan.groups.extent = 1
+    plan.statistics = plan.count = 1
+    for i in range(plan.merged_count):
+        axis = &plan.merged[i]
+        if axis.kept:
+            plan.statistics *= axis.extent
+        else:
+            plan.count *= axis.extent
+        if i == 0:
+            plan.row = axis[0]
+            plan.tile.kept_inner = axis.kept
+        elif axis.kept and not plan.row.kept and plan.group.extent == 1:
+            plan.group = axis[0]
+        elif not axis.kept and plan.groups.extent == 1:
+            plan.groups = axis[0]
+        elif axis.kept:
+            plan.kept[plan.kepts] = axis[0]
+            plan.kepts += 1
+        else:
+            plan.reduced[plan.reduceds] = axis[0]
+            plan.reduceds += 1
+
+
+cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
+    cdef int64_t n = plan.row.extent, others = 1, unit, want, i
+    cdef bint kept_inner = plan.tile.kept_inner
+    plan.repeat = 1
+    if kept_inner:
+        if (n < 64 or n % 16 and n < REPEATED) and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
+            plan.repeat = min(plan.groups.extent, round_up(ceil_div(REPEATED, n), 16))
+        plan.cut = min(n, ROW)
+        plan.cuts = ceil_div(n, plan.cut)
+    else:
+        want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
+        plan.cut = min(want, plan.group.extent)
+        plan.cuts = ceil_div(plan.group.extent, plan.cut)
+    plan.units = plan.cuts
+    for i in range(plan.kepts):
+        plan.units *= plan.kept[i].extent
+    for i in range(plan.reduceds):
+        others *= plan.reduced[i].extent
+
+    unit = plan.cut * plan.count
+    want = 1
+    if plan.units < (FEW_TASKS if unit * itemsize <= UNIT else TASKS):
+        want = max(1, min(ceil_div(TASKS, plan.units), unit / CHUNK))
+    plan.others_cut = ceil_div(others, min(want, others))
+    plan.others_cuts = ceil_div(others, plan.others_cut)
+    want = ceil_div(want, plan.others_cuts)
+    # whole bytes of the mask
+    plan.groups_cut = min(plan.groups.extent, round_up(ceil_div(plan.groups.extent, want), max(plan.repeat, 8)))
+    plan.groups_cuts = ceil_div(plan.groups.extent, plan.groups_cut)
+    want = ceil_div(want, plan.groups_cuts)
+    plan.row_cut = n
+    if not kept_inner:
+        plan.row_cut = min(n, round_up(ceil_div(n, want), 1024))
+    plan.row_cuts = ceil_div(n, plan.row_cut)
+    plan.chunks = plan.others_cuts * plan.groups_cuts * plan.row_cuts
+
+
+cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
+    return &kernels().real[plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64]
+
+
+cdef void make_plan(const bn_problem *p, const bn_call *call, plan_t *plan) noexcept nogil:
+    cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
+    cdef cynorm_bn_tile *t = &plan.tile
+    cdef int64_t nbytes = 0
+    cdef int i
+    cdef bint in_place = False
+    memset(plan, 0, sizeof(plan_t))
+    plan.kind = call.kind
+    merge_axes(call, plan)
+    place_axes(plan)
+    choose_cuts(plan, cynorm_itemsize(src.dtype))
+    for i in range(VIEWS):
+        if call.data[i] == NULL:
+            continue
+        t.view[i].data = call.data[i].data
+        t.view[i].dtype = call.data[i].dtype
+        t.view[i].stride[0] = plan.row.stride[i]
+        t.view[i].stride[1] = plan.group.stride[i]
+        t.view[i].stride[2] = plan.groups.stride[i] * plan.repeat
+        if i != CYNORM_BN_MASK:
+            nbytes += total_bytes(call.data[i])
+        if i in (CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST):
+            in_place = in_place or same_memory(call.data[i], call.data[CYNORM_BN_DST])
+    t.streaming = nbytes >= STREAMING and not in_place
+    t.activation = <cynorm_activation>p.activation
+    t.parameter[0] = p.parameter[0]
+    t.parameter[1] = p.parameter[1]
+    plan.sums_bytes = kernels_of(plan).bn_sums_bytes(t.kept_inner, plan.cut * plan.repeat)
+
+
+cdef int64_t bn_mask(const bn_problem *p, const bn_call *call, int64_t *strides) noexcept nogil:
+    """Rows begin at whole bytes, but for those that are taken as one; nothing else of the mask is shared by tiles."""
+    cdef plan_t plan
+    cdef int64_t merged[AXES]
+    cdef int64_t bits
+    cdef int i, j
+    make_plan(p, call, &plan)
+    bits = 1
+    for i in range(plan.merged_count):
+        merged[i] = bits
+        bits *= plan.merged[i].extent
+        if i == (1 if plan.repeat > 1 else 0):
+            bits = round_up(bits, 8)
+    memset(strides, 0, AXES * sizeof(int64_t))
+    for i in range(plan.inner_count):
+        j = plan.owner[i]
+        strides[plan.inner_axes[i]] = merged[j]
+        merged[j] *= plan.inner_extent[i]
+    return round_up(bits, 8) / 8 + 4
+
+
+# ---- parameters ----
+
+cdef void each_parameter(const plan_t *plan, const cynorm_tensor *t, char *array, bint store) noexcept nogil:
+    """Between a tensor and an array of reals, in the order of the plan's statistics."""
+    cdef const cynorm_real_kernels *k = kernels_of(plan)
+    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t index[AXES]
+    cdef int64_t extent[AXES]
+    cdef int64_t stride[AXES]
+    cdef int axes = 0, i
+    cdef char *p = t.data
+    cdef int64_t done = 0
+    index[0] = 0
+    extent[0] = 1
+    stride[0] = 0
+    for i in range(plan.inner_count):
+        if plan.merged[plan.owner[i]].kept:
+            index[axes] = 0
+            extent[axes] = plan.inner_extent[i]
+            stride[axes] = t.strides[plan.inner_axes[i]]
+            axes += 1
+    while done < plan.statistics:
+        if store:
+            k.store_row(p, array + done * size, t.dtype, extent[0], stride[0])
+        else:
+            k.load_row(array + done * size, p, t.dtype, extent[0], stride[0])
+        done += extent[0]
+        for i in range(1, axes):
+            index[i] += 1
+            p += stride[i]
+            if index[i] < extent[i]:
+                break
+            index[i] = 0
+            p -= stride[i] * extent[i]
+
+
+cdef void load_parameter(const state_t *s, const cynorm_tensor *t, int array) noexcept nogil:
+    if t != NULL:
+        each_parameter(s.plan, t, s.array[array], False)
+
+
+cdef void store_parameter(const state_t *s, const cynorm_tensor *t, int array) noexcept nogil:
+    if t != NULL:
+        each_parameter(s.plan, t, s.array[array], True)
+
+
+cdef void update_running(const bn_problem *p, const state_t *s, const cynorm_tensor *t, int array,
+                         double factor) noexcept nogil:
+    """running = (1 - momentum) * running + momentum * factor * new, by way of an array that is no longer needed."""
+    cdef int64_t i
+    cdef double momentum = p.momentum
+    if t == NULL:
+        return
+    load_parameter(s, t, CENTER_LOW)
+    for i in range(s.plan.statistics):
+        if s.plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64:
+            (<double *>s.array[CENTER_LOW])[i] = (1 - momentum) * (<double *>s.array[CENTER_LOW])[i] + (
+                momentum * factor * (<double *>s.array[array])[i])
+        else:
+            (<float *>s.array[CENTER_LOW])[i] = <float>((1 - momentum) * (<float *>s.array[CENTER_LOW])[i] + (
+                momentum * factor * (<float *>s.array[array])[i]))
+    store_parameter(s, t, CENTER_LOW)
+
+
+cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
+    """From one value per statistic to `repeat` copies of each row, in place."""
+    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t nbytes = plan.row.extent * size, i, j
+    if plan.repeat == 1:
+        return
+    for i in range(plan.statistics / plan.row.extent - 1, -1, -1):
+        for j in range(plan.repeat - 1, -1, -1):
+            memmove(array + (i * plan.repeat + j) * nbytes, array + i * nbytes, nbytes)
+
+
+# ---- tasks ----
+
+cdef void shift(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
+    cdef int i
+    for i in range(CYNORM_BN_MASK):
+        if t.view[i].data != NULL:
+            t.view[i].data += by * axis.stride[i]
+    t.bit += by * axis.stride[CYNORM_BN_MASK]
+
+
+cdef int64_t unit_position(const plan_t *plan, int64_t unit, int64_t *n) noexcept nogil:
+    """The first statistic of a unit, and their number."""
+    cdef int64_t extent = plan.row.extent if plan.tile.kept_inner else plan.group.extent
+    cdef int64_t at = unit % plan.cuts * plan.cut
+    n[0] = min(plan.cut, extent - at)
+    return unit / plan.cuts * extent + at
+
+
+cdef void finish(const state_t *s, int64_t unit, char *sums) noexcept nogil:
+    """Coefficients of a unit, from its sums or from given statistics."""
+    cdef const plan_t *plan = s.plan
+    cdef const cynorm_real_kernels *k = kernels_of(plan)
+    cdef cynorm_bn_unit u
+    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t one = unit_position(plan, unit, &u.n) * size
+    cdef int64_t each = one * plan.repeat
+    u.kept_inner = plan.tile.kept_inner
+    u.repeat = plan.repeat
+    u.count = plan.count
+    u.epsilon = s.epsilon
+    u.sums = sums
+    u.chunks = plan.chunks
+    u.chunk_bytes = plan.sums_bytes
+    u.scale = s.array[SCALES] + one if s.array[SCALES] != NULL else NULL
+    u.shift = s.array[SHIFTS] + one if s.array[SHIFTS] != NULL else NULL
+    u.mean = s.array[MEANS] + one
+    u.mean_low = s.array[MEANS_LOW] + one
+    u.variance = s.array[VARIANCES] + one if s.array[VARIANCES] != NULL else NULL
+    u.rstd = s.array[RSTDS] + one
+    u.center = s.array[CENTER] + each
+    u.center_low = s.array[CENTER_LOW] + each
+    u.gain = s.array[GAIN] + each
+    u.bias = s.array[BIAS] + each
+    if plan.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE) and sums != NULL:
+        u.diff_scale = s.array[DIFF_SCALES] + one
+        u.diff_shift = s.array[DIFF_SHIFTS] + one
+        u.slope = s.array[SLOPE] + each
+        u.offset = s.array[OFFSET] + each
+        k.bn_gradients(&u, plan.kind == BACKWARD_TRAINING)
+        return
+    if plan.kind == FORWARD_TRAINING:
+        k.bn_statistics(&u)
+    k.bn_coefficients(&u)
+
+
+cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
+    """One step over a chunk of a unit, or over all of it where chunk is -1."""
+    cdef const plan_t *plan = s.plan
+    cdef const cynorm_real_kernels *k = kernels_of(plan)
+    cdef cynorm_bn_tile t = plan.tile
+    cdef cynorm_bn_tile b
+    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t n, index, at, first, count
+    cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
+    cdef int i
+    t.scratch = scratch
+    t.sums = sums
+    t.center = s.array[CENTER] + each
+    t.center_low = s.array[CENTER_LOW] + each
+    t.gain = s.array[GAIN] + each
+    t.bias = s.array[BIAS] + each
+    if plan.kind == BACKWARD_TRAINING:
+        t.slope = s.array[SLOPE] + each
+        t.offset = s.array[OFFSET] + each
+    t.count[1] = 1
+    if t.kept_inner:
+        shift(&t, &plan.row, unit % plan.cuts * plan.cut)
+        t.count[0] = n
+    else:
+        shift(&t, &plan.group, unit % plan.cuts * plan.cut)
+        t.count[1] = n
+        at = chunk % plan.row_cuts * plan.row_cut
+        shift(&t, &plan.row, at)
+        t.count[0] = min(plan.row_cut, plan.row.extent - at)
+    index = unit / plan.cuts
+    for i in range(plan.kepts):
+        shift(&t, &plan.kept[i], index % plan.kept[i].extent)
+        index /= plan.kept[i].extent
+    chunk /= plan.row_cuts
+    at = chunk % plan.groups_cuts * plan.groups_cut
+    shift(&t, &plan.groups, at)
+    count = min(plan.groups_cut, plan.groups.extent - at)
+    first = chunk / plan.groups_cuts * plan.others_cut
+    for at in range(first, first + plan.others_cut):
+        b = t
+        index = at
+        for i in range(plan.reduceds):
+            shift(&b, &plan.reduced[i], index % plan.reduced[i].extent)
+            index /= plan.reduced[i].extent
+        if index > 0:
+            break
+        b.count[2] = count / plan.repeat
+        b.count[0] *= plan.repeat
+        if b.count[2] > 0:
+            if step == SUMS:
+                k.bn_sums(&b)
+            else:
+                k.bn_apply(&b)
+        if count % plan.repeat:
+            shift(&b, &plan.groups, b.count[2] * plan.repeat)
+            b.count[0] = t.count[0] * (count % plan.repeat)
+            b.count[2] = 1
+            if step == SUMS:
+                k.bn_sums(&b)
+            else:
+                k.bn_apply(&b)
+
+
+cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:
+    cdef const plan_t *plan = s.plan
+    cdef int64_t unit = task, chunk = 0
+    cdef char *sums = scratch + CYNORM_BN_SCRATCH
+    if plan.chunks > 1 and steps != FINISH:
+        unit = task / plan.chunks
+        chunk = task % plan.chunks
+    if s.sums != NULL:
+        sums = s.sums + (unit * plan.chunks + chunk) * plan.sums_bytes
+    if steps & SUMS:
+        memset(sums, 0, plan.sums_bytes)
+        visit(s, unit, chunk, SUMS, sums, scratch)
+    if steps & FINISH:
+        finish(s, unit, sums)
+    if steps & COMBINE:
+        visit(s, unit, chunk, COMBINE, sums, scratch)
+
+
+cdef int run_tasks(const state_t *s, int64_t tasks, int steps, bint reverse, int team) noexcept nogil:
+    """-1 where memory for scratch cannot be had."""
+    cdef size_t scratch_bytes = CYNORM_BN_SCRATCH + 64 + (s.plan.sums_bytes if s.sums == NULL else 0)
+    cdef int status = 0
+    cdef int *failed = &status
+    cdef int64_t i
+    cdef char *scratch = NULL
+    cdef bint streaming = s.plan.tile.streaming and steps & COMBINE
+    if team <= 1 or tasks == 1:
+        scratch = <char *>malloc(scratch_bytes)
+        if scratch == NULL:
+            return -1
+        for i in range(tasks):
+            run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch))
+        free(scratch)
+        if streaming:
+            kernels().fence()
+        return 0
+    with parallel(num_threads=team):
+        scratch = <char *>malloc(scratch_bytes)
+        if scratch == NULL:
+            failed[0] = -1
+        for i in prange(tasks, schedule="dynamic"):
+            if scratch != NULL:
+                run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch))
+        free(scratch)
+        if streaming:
+            kernels().fence()
+    return status
+
+
+cdef int run_plan(const state_t *s, int team) noexcept nogil:
+    cdef const plan_t *plan = s.plan
+    cdef int64_t unit
+    cdef int64_t tasks = plan.units * plan.chunks
+    if plan.kind in (FORWARD_INFERENCE, BACKWARD_TRAINING, BACKWARD_INFERENCE):
+        for unit in range(plan.units):
+            finish(s, unit, NULL)
+    if plan.kind == FORWARD_INFERENCE:
+        return run_tasks(s, tasks, COMBINE, False, team)
+    if plan.chunks == 1:
+        return run_tasks(s, plan.units, SUMS | FINISH | COMBINE, False, team)
+    if plan.kind == BACKWARD_INFERENCE:
+        if run_tasks(s, tasks, SUMS | COMBINE, False, team) < 0:
+            return -1
+        return run_tasks(s, plan.units, FINISH, False, team)
+    if run_tasks(s, tasks, SUMS, False, team) < 0 or run_tasks(s, plan.units, FINISH, False, team) < 0:
+        return -1
+    return run_tasks(s, tasks, COMBINE, True, team)
+
+
+# ---- calls ----
+
+cdef int bn_run(const bn_problem *p, const bn_call *call, int num_threads) noexcept nogil:
+    """-1 where memory cannot be had."""
+    cdef plan_t plan
+    cdef state_t s
+    cdef const cynorm_tensor **t = <const cynorm_tensor **>call.parameter
+    cdef bint backward = call.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE)
+    cdef int64_t nbytes = total_bytes(call.data[CYNORM_BN_SRC]), size, one, each, at = 0
+    cdef double factor = 1
+    cdef char *memory
+    cdef char *sums = NULL
+    cdef int status = 0, i
+    make_plan(p, call, &plan)
+    if plan.statistics == 0:
+        return 0
+    s.plan = &plan
+    s.epsilon = p.epsilon
+    s.sums = NULL
+    # load_row writes whole vectors, and coefficients are read so
+    size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    one = round_up((plan.statistics + 16) * size, 64)
+    each = round_up((plan.statistics * plan.repeat + 16) * size, 64)
+    for i in range(ARRAYS if backward else DIFF_SCALES):
+        at += each if i in (CENTER, CENTER_LOW, GAIN, BIAS, SLOPE, OFFSET) else one
+    memory = <char *>calloc(at + 64, 1)
+    if memory == NULL:
+        return -1
+    at = 0
+    for i in range(ARRAYS if backward else DIFF_SCALES):
+        s.array[i] = <char *>aligned(memory) + at
+        at += each if i in (CENTER, CENTER_LOW, GAIN, BIAS, SLOPE, OFFSET) else one
+    if t[SCALE] == NULL:
+        s.array[SCALES] = NULL
+    if t[SHIFT] == NULL:
+        s.array[SHIFTS] = NULL
+    if call.kind != FORWARD_TRAINING and t[VARIANCE] == NULL:
+        s.array[VARIANCES] = NULL
+    load_parameter(&s, t[SCALE], SCALES)
+    load_parameter(&s, t[SHIFT], SHIFTS)
+    if call.kind != FORWARD_TRAINING:
+        load_parameter(&s, t[MEAN], MEANS)
+        load_parameter(&s, t[VARIANCE], VARIANCES)
+        if backward:
+            load_parameter(&s, t[MEAN_LOW], MEANS_LOW)
+            load_parameter(&s, t[RSTD], RSTDS)
+    if nbytes > 0:
+        if call.kind == FORWARD_TRAINING:
+            load_parameter(&s, call.data[CYNORM_BN_SRC], CENTER)
+            repeat_rows(&plan, s.array[CENTER])
+        if plan.chunks > 1 and call.kind != FORWARD_INFERENCE:
+            sums = <char *>malloc(plan.units * plan.chunks * plan.sums_bytes + 64)
+            if sums == NULL:
+                free(memory)
+                return -1
+            s.sums = <char *>aligned(sums)
+        status = run_plan(&s, team_size(num_threads, nbytes))
+        free(sums)
+    if status == 0:
+        if call.kind == FORWARD_TRAINING:
+            store_parameter(&s, t[MEAN], MEANS)
+            store_parameter(&s, t[VARIANCE], VARIANCES)
+            if plan.count > 1 and p.unbiased_running:
+                factor = plan.count / (plan.count - 1.0)
+            if nbytes > 0:
+                update_running(p, &s, t[RUNNING_MEAN], MEANS, 1)
+                update_running(p, &s, t[RUNNING_VARIANCE], VARIANCES, factor)
+        if backward:
+            store_parameter(&s, t[DIFF_SCALE], DIFF_SCALES)
+            store_parameter(&s, t[DIFF_SHIFT], DIFF_SHIFTS)
+        else:
+            store_parameter(&s, t[KEPT_MEAN], MEANS)
+            store_parameter(&s, t[MEAN_LOW], MEANS_LOW)
+            store_parameter(&s, t[RSTD], RSTDS)
+            store_parameter(&s, t[KEPT_SHIFT], SHIFTS)
+    free(memory)
+    return status
+
+
+# ---- Python ----
+
+cdef class Problem:
+    """A batch normalization's parameters as the kernels take them."""
+
+    cdef bn_problem p
+    cdef readonly object owner      # the BatchNorm, for messages and equality
+    cdef object axes                # the reduced axes, or None where a layout says them
+    cdef int ndim, channel_axis, block
+    cdef int64_t channels
+
+    def __init__(self, owner, layout, activation, parameters):
+        cdef int i
+        self.owner = owner
+        self.axes = owner.axes
+        self.p.epsilon = owner.epsilon
+        self.p.activation = activation
+        for i in range(len(parameters)):
+            self.p.parameter[i] = parameters[i]
+        if layout is not None:
+            self.ndim = layout.ndim
+            self.channel_axis = layout.channel
+            self.block = layout.block
+            self.channels = owner.channels or 0
+
+    cdef unsigned reduced(self, const cynorm_tensor *src, str name) except? 0:
+        """Check a tensor's dimensions; the axes that the statistics are over."""
+        cdef unsigned axes = 0
+        cdef int a
+        if self.axes is None:
+            check_layout(src, name, self.owner.layout, self.ndim, self.channel_axis, self.block, self.channels)
+            axes = ((1 << src.ndim) - 1) & ~(1 << self.channel_axis)
+            return axes & ~(1 << (src.ndim - 1)) if self.block else axes
+        for axis in self.axes:
+            if not -src.ndim <= axis < src.ndim:
+                raise ValueError(f"axes must lie within {name}'s {src.ndim} dimensions, got {axis}")
+            a = axis % src.ndim
+            if axes >> a & 1:
+                raise ValueError(f"axes must not repeat, got {self.axes} for {name} of {src.ndim} dimensions")
+            axes |= 1 << a
+        return axes
+
+    cdef int64_t padding(self, const cynorm_tensor *src) noexcept:
+        """Channels of the last block that exist, or 0 where it is full."""
+        return self.channels % self.block if self.block else 0
+
+    cdef tuple statistics_shape(self, const cynorm_tensor *src, unsigned reduced):
+        if self.axes is None:
+            return (src.shape[1] * self.block if self.block else src.shape[self.channel_axis],)
+        return tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
+
+    cdef object parameter(self, object array, str name, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t,
+                          unsigned *constant=NULL):
+        """Fill t from an array with one element per statistic, or, given `constant`, of any shape that broadcasts:
+        bits of the axes it varies along are cleared there. Returns what t describes: the array, or, where channels are
+        padded, a padded copy."""
+        cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
+        cdef int a
+        cdef int64_t stride, length
+        cdef unsigned varies = 0
+        cdef bint fits
+        array = describe(array, name, t)
+        if t.dtype != real and t.dtype != src.dtype:
+            other = "" if src.dtype in (real, CYNORM_S8) else " or src's own dtype"
+            raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other}, got {array.dtype}")
+        if t.ndim == 1 and src.ndim > 1:
+            a = self.channel_axis if self.axes is None else single_axis(reduced, src.ndim)
+            length = -1 if a < 0 else src.shape[a] * max(self.block, 1)
+            if self.padding(src) and t.shape[0] == self.channels:
+                padded = np.zeros(length, array.dtype)
+                padded[:self.channels] = array
+                array = describe(padded, name, t)
+            fits = t.shape[0] == length
+            stride = t.strides[0]
+            memset(t.strides, 0, sizeof(t.strides))
+            if fits:
+                t.strides[a] = stride * max(self.block, 1)
+                varies = 1 << a
+                if self.block:
+                    t.strides[src.ndim - 1] = stride
+                    varies |= 1 << (src.ndim - 1)
+        else:
+            fits = t.ndim == src.ndim
+            for a in range(t.ndim):
+                if fits and t.shape[a] == src.shape[a] != 1 and (constant != NULL or not reduced >> a & 1):
+                    varies |= 1 << a
+                elif t.shape[a] == 1 and (constant != NULL or reduced >> a & 1 or src.shape[a] == 1):
+                    t.strides[a] = 0
+                else:
+                    fits = False
+        if not fits:
+            shape = (self.channels,) if self.channels else self.statistics_shape(src, reduced)
+            keep_dims = tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
+            either = "" if shape == keep_dims else f" or {keep_dims}"
+            raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
+        if constant != NULL:
+            constant[0] &= ~varies
+        return array
+
+    cdef object new_parameter(self, object like, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t):
+        """An array to write to: of the shape and dtype of `like`, or one real per statistic; padded as channels are."""
+        if like is None:
+            array = np.empty(self.statistics_shape(src, reduced), real_dtype(src.dtype))
+        else:
+            array = np.empty(like.shape, like.dtype)
+        return self.parameter(array, "out", src, reduced, t)
+
+    cdef object unpadded(self, object array, const cynorm_tensor *src):
+        return array[:self.channels] if self.padding(src) and array.ndim == 1 else array
+
+    cdef int keep(self, Workspace workspace, str name, const cynorm_tensor *src, unsigned reduced,
+                  cynorm_tensor *t) except -1:
+        """A part of the workspace with one real per statistic."""
+        part = workspace.part(name, self.statistics_shape(src, reduced), real_dtype(src.dtype))
+        self.parameter(part, "workspace", src, reduced, t)
+        return 0
+
+    def workspace_nbytes(self, shape, dtype, cache):
+        cdef cynorm_tensor src
+        cdef bn_call call
+        cdef int64_t bits[AXES]
+        cdef int64_t size
+        cdef int i
+        memset(&call, 0, sizeof(bn_call))
+        src.data = NULL
+        src.dtype = dtype_code(dtype)
+        src.ndim = len(shape)
+        size = cynorm_itemsize(src.dtype)
+        for i in range(src.ndim - 1, -1, -1):
+            src.shape[i] = shape[i]
+            src.strides[i] = size
+            size *= src.shape[i]
+        call.reduced = self.reduced(&src, "shape")
+        call.data[CYNORM_BN_SRC] = call.data[CYNORM_BN_DST] = &src
+        size = 8 if src.dtype == CYNORM_F64 else 4
+        nbytes = 3 if self.p.activation in (CYNORM_IDENTITY, CYNORM_RELU) else 4
+        for extent in self.statistics_shape(&src, call.reduced):
+            nbytes *= extent
+        nbytes *= size
+        if self.p.activation == CYNORM_RELU:
+            nbytes += bn_mask(&self.p, &call, bits)
+        elif self.p.activation != CYNORM_IDENTITY and cache == "always":
+            nbytes += total_bytes(&src) // cynorm_itemsize(src.dtype) * size
+        return nbytes
+
+    def implementation(self, src):
+        cdef cynorm_tensor t
+        cdef bn_call call
+        cdef plan_t plan
+        memset(&call, 0, sizeof(bn_call))
+        describe(src, "src", &t, True)
+        call.reduced = self.reduced(&t, "src")
+        call.data[CYNORM_BN_SRC] = call.data[CYNORM_BN_DST] = &t
+        make_plan(&self.p, &call, &plan)
+        traversal = "kept_innermost" if plan.tile.kept_inner else "reduced_innermost"
+        return f"batch_norm:{traversal}:{('f32', 'f64', 'f16', 'bf16', 's8')[t.dtype]}:{isa()}"
+
+    def forward(self, bint training, src, mean, variance, scale, shift, add, out, Workspace workspace, running_mean,
+                running_variance, momentum, unbiased_running, num_threads):
+        cdef cynorm_tensor x, d, a, value, mask
+        cdef cynorm_tensor t[PARAMETERS]
+        cdef bn_call call
+        cdef bn_problem p = self.p
+        cdef unsigned reduced
+        cdef unsigned *constant = NULL
+        cdef int threads = requested_threads(num_threads), status, i
+        memset(&call, 0, sizeof(bn_call))
+        src = describe(src, "src", &x, not training)
+        call.kind = FORWARD_TRAINING if training else FORWARD_INFERENCE
+        call.data[CYNORM_BN_SRC] = &x
+        call.data[CYNORM_BN_DST] = &d
+        call.reduced = reduced = self.reduced(&x, "src")
+        if training:
+            p.momentum = momentum
+            p.unbiased_running = unbiased_running
+        else:
+            call.reduced = (1 << x.ndim) - 1
+            constant = &call.reduced
+            mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN], constant)
+            variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE], constant)
+        if scale is not None:
+            scale = self.parameter(scale, "scale", &x, reduced, &t[SCALE], constant)
+            call.parameter[SCALE] = &t[SCALE]
+        if shift is not None:
+            shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT], constant)
+            call.parameter[SHIFT] = &t[SHIFT]
+        new_mean, new_variance = running_mean, running_variance
+        if running_mean is not None:
+            describe_output(running_mean, "running_mean", &t[RUNNING_MEAN])
+            new_mean = self.parameter(running_mean, "running_mean", &x, reduced, &t[RUNNING_MEAN])
+            call.parameter[RUNNING_MEAN] = &t[RUNNING_MEAN]
+        if running_variance is not None:
+            describe_output(running_variance, "running_variance", &t[RUNNING_VARIANCE])
+            new_variance = self.parameter(running_variance, "running_variance", &x, reduced, &t[RUNNING_VARIANCE])
+            call.parameter[RUNNING_VARIANCE] = &t[RUNNING_VARIANCE]
+        if add is not None:
+            add = describe(add, "add", &a, not training)
+            check_same(&a, "add", &x, "src")
+            call.data[CYNORM_BN_ADD] = &a
+        if out is None:
+            out = empty_like(src, &d)
+        else:
+            describe_output(out, "out", &d, not training)
+            check_same(&d, "out", &x, "src")
+            check_overlap(out, &d, src, &x, "src", True)
+            if add is not None:
+                check_overlap(out, &d, add, &a, "add", True)
+        if training:
+            mean = self.new_parameter(None, &x, reduced, &t[MEAN])
+            variance = self.new_parameter(None, &x, reduced, &t[VARIANCE])
+        call.parameter[MEAN] = &t[MEAN]
+        call.parameter[VARIANCE] = &t[VARIANCE]
+        if workspace is None:
+            with nogil:
+                status = bn_run(&p, &call, threads)
+        else:
+            workspace.acquire()
+            try:
+                workspace.bind(self.owner, (shape_of(&x), x.dtype, training))
+                if training:
+                    self.keep(workspace, "mean", &x, reduced, &t[KEPT_MEAN])
+                    self.keep(workspace, "mean_low", &x, reduced, &t[MEAN_LOW])
+                    self.keep(workspace, "rstd", &x, reduced, &t[RSTD])
+                    for i in (KEPT_MEAN, MEAN_LOW, RSTD):
+                        call.parameter[i] = &t[i]
+                if p.activation == CYNORM_RELU:
+                    mask = x
+                    part = workspace.part("mask", (bn_mask(&p, &call, mask.strides),), np.dtype(np.uint8))
+                    mask.data = address(part)
+                    call.data[CYNORM_BN_MASK] = &mask
+                    workspace.notes = tuple([mask.strides[i] for i in range(x.ndim)])
+                elif p.activation != CYNORM_IDENTITY:
+                    if add is not None or not training or workspace.cache == "always":
+                        describe(workspace.part_like("value", &x), "workspace", &value)
+                        call.data[CYNORM_BN_VALUE] = &value
+                    elif shift is not None:
+                        self.keep(workspace, "shift", &x, reduced, &t[KEPT_SHIFT])
+                        call.parameter[KEPT_SHIFT] = &t[KEPT_SHIFT]
+                workspace.notes = add is not None, workspace.notes
+                with nogil:
+                    status = bn_run(&p, &call, threads)
+            finally:
+                workspace.release()
+        if status < 0:
+            raise MemoryError("no memory for the scratch of the kernels")
+        if self.padding(&x):
+            zero_padding(&d, self.padding(&x))
+            if new_mean is not running_mean:
+                running_mean[...] = new_mean[:self.channels]
+            if new_variance is not running_variance:
+                running_variance[...] = new_variance[:self.channels]
+        return out, self.unpadded(mean, &x), self.unpadded(variance, &x)
+
+    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out, num_threads):
+        cdef cynorm_tensor x, g, d, e, value, mask
+        cdef cynorm_tensor t[PARAMETERS]
+        cdef bn_call call
+        cdef unsigned reduced
+        cdef int threads = requested_threads(num_threads), status
+        memset(&call, 0, sizeof(bn_call))
+        src = describe(src, "src", &x)
+        call.kind = BACKWARD_TRAINING if training else BACKWARD_INFERENCE
+        call.data[CYNORM_BN_SRC] = &x
+        call.data[CYNORM_BN_DIFF_DST] = &g
+        call.data[CYNORM_BN_DST] = &d
+        call.reduced = reduced = self.reduced(&x, "src")
+        diff_dst = describe(diff_dst, "diff_dst", &g)
+        check_same(&g, "diff_dst", &x, "src")
+        if (mean is None) != (variance is None):
+            raise ValueError("mean and variance must be given together, got only one of them")
+        if mean is not None:
+            mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN])
+            variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE])
+            call.parameter[MEAN] = &t[MEAN]
+            call.parameter[VARIANCE] = &t[VARIANCE]
+        elif workspace is None:
+            raise ValueError("mean and variance must be given where there is no workspace, got neither")
+        if self.p.activation == CYNORM_RELU and workspace is None:
+            raise ValueError("workspace must be given: it holds the mask of ReLU, got None")
+        padded_scale = scale
+        if scale is not None:
+            padded_scale = self.parameter(scale, "scale", &x, reduced, &t[SCALE])
+            call.parameter[SCALE] = &t[SCALE]
+        if shift is not None:
+            shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT])
+            call.parameter[SHIFT] = &t[SHIFT]
+        if out is None:
+            out = empty_like(src, &d)
+        else:
+            describe_output(out, "out", &d)
+            check_same(&d, "out", &x, "src")
+            check_overlap(out, &d, src, &x, "src", True)
+            check_overlap(out, &d, diff_dst, &g, "diff_dst", True)
+        diff_add = None
+        diff_scale = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SCALE])
+        diff_shift = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SHIFT])
+        call.parameter[DIFF_SCALE] = &t[DIFF_SCALE]
+        call.parameter[DIFF_SHIFT] = &t[DIFF_SHIFT]
+        if workspace is None:
+            with nogil:
+                status = bn_run(&self.p, &call, threads)
+        else:
+            workspace.acquire()
+            try:
+                workspace.match(self.owner, (shape_of(&x), x.dtype, training))
+                has_add, bits = workspace.notes
+                if mean is None:
+                    self.parameter(workspace.parts["mean"], "workspace", &x, reduced, &t[MEAN])
+                    self.parameter(workspace.parts["mean_low"], "workspace", &x, reduced, &t[MEAN_LOW])
+                    self.parameter(workspace.parts["rstd"], "workspace", &x, reduced, &t[RSTD])
+                    call.parameter[MEAN] = &t[MEAN]
+                    call.parameter[MEAN_LOW] = &t[MEAN_LOW]
+                    call.parameter[RSTD] = &t[RSTD]
+                if "mask" in workspace.parts:
+                    mask = x
+                    mask.data = address(workspace.parts["mask"])
+                    for i in range(x.ndim):
+                        mask.strides[i] = bits[i]
+                    call.data[CYNORM_BN_MASK] = &mask
+                if "value" in workspace.parts:
+                    describe(workspace.parts["value"], "workspace", &value)
+                    call.data[CYNORM_BN_VALUE] = &value
+                elif "shift" in workspace.parts and shift is None:
+                    self.parameter(workspace.parts["shift"], "workspace", &x, reduced, &t[SHIFT])
+                    call.parameter[SHIFT] = &t[SHIFT]
+                if has_add:
+                    diff_add = empty_like(src, &e)
+                    call.data[CYNORM_BN_DIFF_ADD] = &e
+                with nogil:
+                    status = bn_run(&self.p, &call, threads)
+            finally:
+                workspace.release()
+        if status < 0:
+            raise MemoryError("no memory for the scratch of the kernels")
+        if self.padding(&x):
+            zero_padding(&d, self.padding(&x))
+            if diff_add is not None:
+                zero_padding(&e, self.padding(&x))
+        return BatchNormGradients(out, self.unpadded(diff_scale, &x), self.unpadded(diff_shift, &x), diff_add)
+
+
+cdef int single_axis(unsigned reduced, int ndim) noexcept:
+    """The one axis that is kept, or -1 where there are others."""
+    cdef int kept = -1, a
+    for a in range(ndim):
+        if not reduced >> a & 1:
+            if kept >= 0:
+                return -1
+            kept = a
+    return kept
+
+
+cdef char *address(object array) except NULL:
+    cdef unsigned char[::1] memory = array
+    return <char *>&memory[0]

@@ -1,0 +1,436 @@
+"""Batch normalization: parameters, their checks, and what the documentation promises."""
+
+import operator
+
+from cynorm import _batch_norm, layout as _layout
+from cynorm._batch_norm import BatchNormGradients
+from cynorm.lrn import _choice, _finite, _integer
+
+__all__ = ["Activation", "BatchNorm", "BatchNormGradients", "batch_norm", "batch_norm_backward"]
+
+# Every activation: its parameters, in the kernels' order, and their defaults. The place in this list is its number.
+_ACTIVATIONS = {
+    "identity": {},
+    "relu": {},
+    "elu": {"alpha": 1.0},
+    "celu": {"alpha": 1.0},
+    "scaled_elu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
+    "leaky_relu": {"alpha": 0.01},
+    "linear": {"alpha": 1.0, "beta": 0.0},
+    "parametric_softplus": {"alpha": 1.0, "beta": 1.0},
+    "scaled_tanh": {"alpha": 1.0, "beta": 1.0},
+    "sigmoid": {},
+    "softplus": {"steepness": 1.0},
+    "softsign": {},
+    "tanh": {},
+    "thresholded_relu": {"alpha": 1.0},
+    "shrink": {"bias": 0.0, "threshold": 0.5},
+}
+_NONZERO = (("celu", "alpha"), ("softplus", "steepness"))
+
+
+class _Immutable:
+    """Holds parameters only: compared, hashed, pickled and shown by them."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return self is other or (type(self) is type(other) and self._arguments() == other._arguments())
+
+    def __hash__(self):
+        return hash(self._arguments())
+
+    def __reduce__(self):
+        return _restore, (type(self), self._arguments())
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._arguments())})"
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set")
+
+    def __delattr__(self, name):
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
+
+
+def _restore(cls, arguments):
+    return cls(**dict(arguments))
+
+
+class Activation(_Immutable):
+    """A function applied to each element of a result; the names and parameters are DirectML's.
+
+    Parameters
+    ----------
+    name : str
+        One of the following, x being the element::
+
+            identity              x
+            relu                  max(x, 0)
+            elu                   x if x >= 0 else alpha * (exp(x) - 1)
+            celu                  max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))
+            scaled_elu            gamma * (x if x > 0 else alpha * (exp(x) - 1))
+            hard_sigmoid          max(0, min(alpha * x + beta, 1))
+            leaky_relu            x if x >= 0 else alpha * x
+            linear                alpha * x + beta
+            parametric_softplus   alpha * log(1 + exp(beta * x))
+            scaled_tanh           alpha * tanh(beta * x)
+            sigmoid               1 / (1 + exp(-x))
+            softplus              log(1 + exp(steepness * x)) / steepness
+            softsign              x / (1 + abs(x))
+            tanh                  tanh(x)
+            thresholded_relu      x if x > alpha else 0
+            shrink                x - bias if x > threshold else x + bias if x < -threshold else 0
+
+    **parameters : float
+        Those of the function. Defaults: alpha 1, beta 1, steepness 1, but hard_sigmoid alpha 0.2, beta 0.5; leaky_relu
+        alpha 0.01; linear beta 0; scaled_elu alpha 1.6733, gamma 1.0507; shrink bias 0, threshold 0.5.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such function or parameter, or a parameter is not finite.
+
+    Examples
+    --------
+    >>> import cynorm
+    >>> cynorm.Activation("leaky_relu", alpha=0.1)
+    Activation(name='leaky_relu', alpha=0.1)
+    """
+
+    __slots__ = ("name", "parameters")
+
+    def __init__(self, name, **parameters):
+        defaults = _ACTIVATIONS[_choice("activation", name, tuple(_ACTIVATIONS))]
+        for parameter in parameters:
+            if parameter not in defaults:
+                allowed = ", ".join(defaults) or "no parameters"
+                raise TypeError(f"activation {name!r} takes {allowed}, got {parameter!r}")
+        values = {key: _finite(key, parameters.get(key, default)) for key, default in defaults.items()}
+        for key, value in values.items():
+            if value == 0 and (name, key) in _NONZERO:
+                raise ValueError(f"{key} of activation {name!r} must not be 0, got {value!r}")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "parameters", tuple(values.items()))
+
+    def _arguments(self):
+        return (("name", self.name), *self.parameters)
+
+
+class BatchNorm(_Immutable):
+    """Batch normalization, forward and backward, in training and in inference.
+
+    Each element is centred and divided by the standard deviation, taken over the reduced axes::
+
+        dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite, at least 0.
+    layout : str
+        What the axes of the arrays mean: statistics are per channel. NC, NCW, NCHW, NCDHW, NWC, NHWC, NDHWC, or blocked:
+        nCw8c, nChw8c, nCdhw8c, nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial..., block). The order
+        in memory is whatever the strides say; every order runs without a copy of the tensor.
+    axes : tuple of int, optional
+        The axes that statistics are over, in place of `layout`; arrays may have 1 to 8 dimensions then. Axes count from
+        the end where negative. None at all, ``()``, makes each element a statistic of its own.
+    channels : int, optional
+        Number of channels, for a blocked layout whose last block is not full. What lies past them is read as zero and
+        written as zero.
+    activation : {"relu"}, Activation, or None
+        Applied to the result.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter is not one of the above.
+
+    Notes
+    -----
+    Parameters and statistics (scale, shift, mean, variance, the running ones) are arrays with one element per statistic:
+    of shape (C,), or of src's dimensions with the reduced axes of size 1. Their dtype is float32 (float64 for float64 data)
+    or that of the data.
+
+    A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one.
+    float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
+    threads.
+
+    Where the reduced axes hold no element (an empty batch), mean, variance and gradients are 0 and running statistics
+    stay as they are; where they hold one, variance is 0.
+
+    Source: Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate
+    Shift" (2015).
+
+    Examples
+    --------
+    >>> import cynorm, numpy as np
+    >>> bn = cynorm.BatchNorm(epsilon=0.0)
+    >>> src = np.array([[1, 3], [10, 30]], np.float32).reshape(1, 2, 1, 2)
+    >>> dst, mean, variance = bn.forward_training(src)
+    >>> dst.ravel().tolist(), mean.tolist(), variance.tolist()
+    ([-1.0, 1.0, -1.0, 1.0], [2.0, 20.0], [1.0, 100.0])
+    """
+
+    __slots__ = ("epsilon", "layout", "axes", "channels", "activation", "_problem")
+
+    def __init__(self, epsilon=1e-5, *, layout="NCHW", axes=None, channels=None, activation=None):
+        def keep(name, value):
+            object.__setattr__(self, name, value)
+
+        keep("epsilon", _finite("epsilon", epsilon))
+        if self.epsilon < 0:
+            raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
+        parsed = None
+        if axes is None:
+            parsed = _layout.parse(layout)
+            keep("layout", layout)
+        else:
+            keep("layout", None)
+            if channels is not None:
+                raise ValueError(f"channels must be None where axes are given, got {channels!r}")
+            axes = _axes(axes)
+        keep("axes", axes)
+        keep("channels", None if channels is None else _integer("channels", channels))
+        if isinstance(activation, str):
+            activation = Activation(activation)
+        if activation is not None and not isinstance(activation, Activation):
+            raise TypeError(f"activation must be a str, an Activation or None, got {activation!r}")
+        keep("activation", activation)
+        name, values = (activation.name, dict(activation.parameters)) if activation else ("identity", {})
+        keep("_problem", _batch_norm.Problem(self, parsed, list(_ACTIVATIONS).index(name), list(values.values())))
+
+    def forward_training(self, src, scale=None, shift=None, *, add=None, out=None, workspace=None, running_mean=None,
+                         running_variance=None, momentum=0.1, unbiased_running=True, num_threads=None):
+        """Normalize src with its own statistics.
+
+        Parameters
+        ----------
+        src : array of float32, float64, float16 or bfloat16
+            Any strides.
+        scale, shift : array, optional
+            One element per statistic; default: 1 and 0.
+        add : array, optional
+            Of src's shape and dtype: added before the activation.
+        out : array, optional
+            Where to write dst: of src's shape and dtype, any strides. It may be src or add itself, and must not overlap
+            them otherwise. Default: a new array in src's memory order.
+        workspace : Workspace, optional
+            Keeps what `backward_training` needs: mean and 1/sqrt(variance + epsilon); for ReLU one bit per element; for
+            other activations the shift, or, with `add`, the value before the activation.
+        running_mean, running_variance : array, optional
+            Updated in place, ``running = (1 - momentum) * running + momentum * new``, whatever their strides.
+        momentum : float
+            In PyTorch's sense: the weight of what is new. ONNX and Keras give the weight of what is old, 1 - momentum.
+        unbiased_running : bool
+            Whether running_variance takes the variance divided by M - 1 (PyTorch) in place of M (ONNX, Keras), of M
+            elements; of one element it takes 0.
+        num_threads : int, optional
+            Threads for this call; default: `get_num_threads()`.
+
+        Returns
+        -------
+        dst : array
+            `out`, or the new array.
+        mean, variance : array of float32 (float64 for float64 data)
+            Of shape (C,), or, with `axes`, of src's dimensions with the reduced ones of size 1. The variance is that of
+            the population, divided by M.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit; nothing has been written then.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> bn = cynorm.BatchNorm(epsilon=0.0, axes=(0,), activation="relu")
+        >>> src = np.array([[1.0, 5.0], [3.0, 9.0]])
+        >>> dst, mean, variance = bn.forward_training(src, shift=np.array([0.0, 2.0]))
+        >>> dst.tolist(), mean.tolist(), variance.tolist()
+        ([[0.0, 1.0], [1.0, 3.0]], [[2.0, 7.0]], [[1.0, 4.0]])
+        """
+        momentum = _finite("momentum", momentum)
+        return self._problem.forward(True, src, None, None, scale, shift, add, out, workspace, running_mean,
+                                     running_variance, momentum, bool(unbiased_running), num_threads)
+
+    def forward_inference(self, src, mean, variance, scale=None, shift=None, *, add=None, out=None, workspace=None,
+                          num_threads=None):
+        """Normalize src with given statistics.
+
+        Parameters
+        ----------
+        src : array of float32, float64, float16, bfloat16 or int8
+            Any strides. int8 results are rounded half to even and saturated; parameters are float32 then.
+        mean, variance, scale, shift : array
+            Each of shape (C,), or of src's dimensions, each of them 1 or src's: every parameter broadcasts on its own.
+        add, out, num_threads
+            As in `forward_training`.
+        workspace : Workspace, optional
+            Keeps what `backward_inference` needs: for ReLU one bit per element, for other activations the value before it.
+
+        Returns
+        -------
+        dst : array
+            `out`, or a new array in src's memory order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit; nothing has been written then.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> bn = cynorm.BatchNorm(epsilon=0.0, layout="NC")
+        >>> bn.forward_inference(np.float32([[3, 5]]), np.float32([1, 1]), np.float32([4, 16])).tolist()
+        [[1.0, 1.0]]
+        """
+        return self._problem.forward(False, src, mean, variance, scale, shift, add, out, workspace, None, None, 0.0, False,
+                                     num_threads)[0]
+
+    def backward_training(self, diff_dst, src, scale=None, *, shift=None, mean=None, variance=None, workspace=None,
+                          out=None, num_threads=None):
+        """The gradients of `forward_training`, of M elements per statistic::
+
+            diff_add   = diff_dst * activation'                           (d below)
+            diff_shift = sum(d)
+            diff_scale = sum(d * (src - mean)) * rstd,                    rstd = 1 / sqrt(variance + epsilon)
+            diff_src   = scale * rstd * (d - diff_shift / M - (src - mean) * rstd * diff_scale / M)
+
+        Parameters
+        ----------
+        diff_dst : array
+            The gradient with respect to dst, of src's shape and dtype; its memory order may differ.
+        src : array
+            What the forward call was given.
+        scale : array, optional
+            What the forward call was given.
+        shift : array, optional
+            What the forward call was given: for an activation other than ReLU, where there is no workspace.
+        mean, variance : array, optional
+            What the forward call returned, where there is no workspace. Where there is, they stand for its own.
+        workspace : Workspace, optional
+            The one that the forward call filled. ReLU needs it, and so does any other activation after `add`.
+        out : array, optional
+            Where to write diff_src: it may be diff_dst or src itself, and must not overlap them otherwise.
+        num_threads : int, optional
+            Threads for this call; default: `get_num_threads()`.
+
+        Returns
+        -------
+        BatchNormGradients
+            A named tuple: diff_src, which is `out` or a new array in src's memory order; diff_scale and diff_shift, of
+            the scale's shape and dtype; diff_add, None unless the forward call that filled the workspace was given `add`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit, or the workspace is of another call; nothing has been written then.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> bn, workspace = cynorm.BatchNorm(epsilon=0.0, layout="NC"), cynorm.Workspace()
+        >>> src = np.array([[1.0], [2.0], [6.0]])
+        >>> dst, _, _ = bn.forward_training(src, workspace=workspace)
+        >>> grads = bn.backward_training(np.array([[1.0], [0.0], [0.0]]), src, workspace=workspace)
+        >>> grads.diff_src.ravel().round(4).tolist(), grads.diff_shift.tolist()
+        ([0.1323, -0.1653, 0.0331], [1.0])
+        """
+        return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out, num_threads)
+
+    def backward_inference(self, diff_dst, src, mean, variance, scale=None, *, shift=None, workspace=None, out=None,
+                           num_threads=None):
+        """The gradients of `forward_inference`, whose statistics are constants::
+
+            diff_src = scale / sqrt(variance + epsilon) * d
+
+        and diff_scale, diff_shift and diff_add as in `backward_training`, which describes the parameters too. The
+        parameters have one element per statistic here.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> bn = cynorm.BatchNorm(epsilon=0.0, layout="NC")
+        >>> grads = bn.backward_inference(np.float32([[8]]), np.float32([[3]]), np.float32([1]), np.float32([16]))
+        >>> grads.diff_src.tolist(), grads.diff_scale.tolist(), grads.diff_shift.tolist()
+        ([[2.0]], [4.0], [8.0])
+        """
+        return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out, num_threads)
+
+    def workspace_nbytes(self, shape, dtype, cache="auto"):
+        """Bytes that a `Workspace` takes for `forward_training`, with scale and shift, on such a C-contiguous tensor.
+
+        Examples
+        --------
+        >>> import cynorm
+        >>> cynorm.BatchNorm().workspace_nbytes((1, 8, 4, 4), "float32")
+        96
+        """
+        return self._problem.workspace_nbytes(shape, dtype, cache)
+
+    def implementation(self, src):
+        """The kernel that runs for such an array: which axes are innermost, dtype, instruction set.
+
+        Examples
+        --------
+        >>> import cynorm, numpy as np
+        >>> cynorm.BatchNorm().implementation(np.ones((1, 8, 4, 4), np.float32)).rsplit(":", 1)[0]
+        'batch_norm:reduced_innermost:f32'
+        """
+        return self._problem.implementation(src)
+
+    def _arguments(self):
+        shown = ("epsilon", "layout", "channels", "activation") if self.axes is None else ("epsilon", "axes", "activation")
+        return tuple((name, getattr(self, name)) for name in shown)
+
+
+def _axes(axes):
+    try:
+        axes = (axes,) if hasattr(axes, "__index__") else tuple(axes)
+        axes = tuple(map(operator.index, axes))
+    except TypeError:
+        raise TypeError(f"axes must be integers, got {axes!r}") from None
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axes must not repeat, got {axes}")
+    for axis in axes:
+        if not -8 <= axis < 8:
+            raise ValueError(f"axes must lie within 8 dimensions, got {axis}")
+    return tuple(sorted(axes))
+
+
+def batch_norm(src, scale=None, shift=None, *, epsilon=1e-5, layout="NCHW", axes=None, channels=None, activation=None,
+               add=None, out=None, workspace=None, running_mean=None, running_variance=None, momentum=0.1,
+               unbiased_running=True, num_threads=None):
+    """`BatchNorm(...).forward_training(src, ...)` in one call; see `BatchNorm` for the parameters.
+
+    Examples
+    --------
+    >>> import cynorm, numpy as np
+    >>> dst, mean, variance = cynorm.batch_norm(np.ones((2, 3, 4, 4), np.float32))
+    >>> mean.tolist(), variance.tolist()
+    ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+    """
+    bn = BatchNorm(epsilon, layout=layout, axes=axes, channels=channels, activation=activation)
+    return bn.forward_training(src, scale, shift, add=add, out=out, workspace=workspace, running_mean=running_mean,
+                               running_variance=running_variance, momentum=momentum, unbiased_running=unbiased_running,
+                               num_threads=num_threads)
+
+
+def batch_norm_backward(diff_dst, src, scale=None, *, shift=None, mean=None, variance=None, epsilon=1e-5, layout="NCHW",
+                        axes=None, channels=None, activation=None, workspace=None, out=None, num_threads=None):
+    """`BatchNorm(...).backward_training(diff_dst, src, ...)` in one call; see `BatchNorm` for the parameters.
+
+    Examples
+    --------
+    >>> import cynorm, numpy as np
+    >>> src = np.arange(4, dtype=np.float32).reshape(2, 1, 1, 2)
+    >>> _, mean, variance = cynorm.batch_norm(src)
+    >>> cynorm.batch_norm_backward(np.ones_like(src), src, mean=mean, variance=variance).diff_shift
+    array([4.], dtype=float32)
+    """
+    bn = BatchNorm(epsilon, layout=layout, axes=axes, channels=channels, activation=activation)
+    return bn.backward_training(diff_dst, src, scale, shift=shift, mean=mean, variance=variance, workspace=workspace,
+                                out=out, num_threads=num_threads)
