@@ -173,6 +173,8 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
     cdef int64_t n = plan.row.extent, others = 1, unit, want, i
     cdef bint kept_inner = plan.tile.kept_inner
     plan.repeat = 1
+    if plan.statistics == 0 or plan.count == 0:
+        return
     if kept_inner:
         if (n < 64 or n % 16 and n < REPEATED) and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
             plan.repeat = min(plan.groups.extent, round_up(ceil_div(REPEATED, n), 16))

@@ -337,7 +337,7 @@ class BatchNorm(_Immutable):
         >>> dst, _, _ = bn.forward_training(src, workspace=workspace)
         >>> grads = bn.backward_training(np.array([[1.0], [0.0], [0.0]]), src, workspace=workspace)
         >>> grads.diff_src.ravel().round(4).tolist(), grads.diff_shift.tolist()
-        ([0.1323, -0.1653, 0.0331], [1.0])
+        ([0.1763, -0.2204, 0.0441], [1.0])
         """
         return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out, num_threads)
 

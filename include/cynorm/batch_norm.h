@@ -52,6 +52,27 @@ static char *cynorm_sink_room(cynorm_sink *s, char *p, int64_t n) {
     return room;
 }
 
+/* A number of twice double's precision, high + low. */
+typedef struct { double high, low; } cynorm_exact;
+
+static inline cynorm_exact cynorm_exact_add(cynorm_exact a, cynorm_exact b) {
+    double s = a.high + b.high, t = s - a.high;
+    double low = (a.high - (s - t)) + (b.high - t) + (a.low + b.low), high = s + low;
+    return (cynorm_exact){high, low - (high - s)};
+}
+
+static inline cynorm_exact cynorm_exact_multiply(cynorm_exact a, cynorm_exact b) {
+    double p = a.high * b.high;
+    return (cynorm_exact){p, fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high)};
+}
+
+static inline cynorm_exact cynorm_exact_divide(cynorm_exact a, double n) {
+    double q = a.high / n;
+    return (cynorm_exact){q, (fma(-q, n, a.high) + a.low) / n};
+}
+
+static inline cynorm_exact cynorm_exact_minus(cynorm_exact a) { return (cynorm_exact){-a.high, -a.low}; }
+
 #endif
 
 /* ---- numbers of twice the precision ---- */
@@ -61,7 +82,6 @@ static char *cynorm_sink_room(cynorm_sink *s, char *p, int64_t n) {
 #if CYNORM_DOUBLE
 
 typedef struct { vec high, low; } wide; /* of value high + low */
-typedef long double FN(exact);
 
 static inline wide FN(two_sum)(vec a, vec b) {
     vec s = a + b, t = s - a;
@@ -90,15 +110,14 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
     return (wide){FN(part)(v.high, (vec){0}, n), FN(part)(v.low, (vec){0}, n)};
 }
 /* Lane i of an array of wide vectors, in doubles. */
-static inline FN(exact) FN(wide_lane)(const real *sums, int64_t i) {
-    const real *v = sums + i / VL * 2 * VL + i % VL;
-    return (FN(exact))v[0] + v[VL];
+static inline cynorm_exact FN(wide_lane)(const double *sums, int64_t i) {
+    const double *v = sums + i / VL * 2 * VL + i % VL;
+    return (cynorm_exact){v[0], v[VL]};
 }
 
 #else
 
 typedef struct { cynorm_vec_f64 half[2]; } wide;
-typedef double FN(exact);
 
 static inline wide FN(wide_load)(const real *p) { return (wide){{load_f32_f64(p), load_f32_f64(p + VL / 2)}}; }
 static inline wide FN(wide_pair)(const real *high, const real *low) {
@@ -117,11 +136,9 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
     int64_t first = n < VL / 2 ? n : VL / 2;
     return (wide){{part_f64(v.half[0], (cynorm_vec_f64){0}, first), part_f64(v.half[1], (cynorm_vec_f64){0}, n - first)}};
 }
-static inline FN(exact) FN(wide_lane)(const real *sums, int64_t i) { return ((const double *)sums)[i]; }
+static inline cynorm_exact FN(wide_lane)(const double *sums, int64_t i) { return (cynorm_exact){sums[i], 0}; }
 
 #endif
-
-#define exact FN(exact)
 
 /* ---- activations ---- */
 
@@ -455,14 +472,14 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
 
 /* ---- from sums to coefficients ---- */
 
-/* Sum `which` (0 or 1) of statistic k: lanes in a fixed order. */
-static exact FN(sum_of)(const cynorm_bn_unit *u, int64_t k, int which) {
-    exact sum = 0;
+/* Sum `which` (0 or 1) of statistic k, lanes in a fixed order. */
+static cynorm_exact FN(sum_of)(const cynorm_bn_unit *u, int64_t k, int which) {
+    cynorm_exact sum = {0, 0};
     int64_t lanes = u->kept_inner ? u->repeat : VL;
     for (int64_t j = 0; j < lanes; j++) {
         int64_t lane = u->kept_inner ? k + j * u->n : k * VL + j;
         /* the two sums of a vector follow each other */
-        sum += FN(wide_lane)((const real *)u->sums, (lane / VL * 2 + which) * VL + lane % VL);
+        sum = cynorm_exact_add(sum, FN(wide_lane)((const double *)u->sums, (lane / VL * 2 + which) * VL + lane % VL));
     }
     return sum;
 }
@@ -484,12 +501,15 @@ static inline void FN(set_coefficient)(const cynorm_bn_unit *u, void *array, int
 static void FN(bn_statistics)(const cynorm_bn_unit *u) {
     FN(merge_chunks)(u);
     for (int64_t k = 0; k < u->n; k++) {
-        exact shift = FN(sum_of)(u, k, 0) / u->count, squares = FN(sum_of)(u, k, 1) / u->count;
-        exact mean = ((const real *)u->center)[k] + shift, variance = squares - shift * shift;
-        real high = (real)mean;
+        cynorm_exact pivot = {((const real *)u->center)[k], 0};
+        cynorm_exact shift = cynorm_exact_divide(FN(sum_of)(u, k, 0), (double)u->count);
+        cynorm_exact squares = cynorm_exact_divide(FN(sum_of)(u, k, 1), (double)u->count);
+        cynorm_exact mean = cynorm_exact_add(pivot, shift);
+        cynorm_exact variance = cynorm_exact_add(squares, cynorm_exact_minus(cynorm_exact_multiply(shift, shift)));
+        real high = (real)mean.high;
         ((real *)u->mean)[k] = high;
-        ((real *)u->mean_low)[k] = (real)(mean - high);
-        ((real *)u->variance)[k] = (real)(variance < 0 ? 0 : variance);
+        ((real *)u->mean_low)[k] = (real)((mean.high - high) + mean.low);
+        ((real *)u->variance)[k] = (real)(variance.high < 0 ? 0 : variance.high);
     }
 }
 
@@ -514,13 +534,13 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     FN(merge_chunks)(u);
     const real *mean_low = u->mean_low, *rstd = u->rstd, *gain = u->gain;
     for (int64_t k = 0; k < u->n; k++) {
-        exact shift = FN(sum_of)(u, k, 0), scale = FN(sum_of)(u, k, 1) * rstd[k];
+        double shift = FN(sum_of)(u, k, 0).high, scale = FN(sum_of)(u, k, 1).high * rstd[k];
         ((real *)u->diff_shift)[k] = (real)shift;
         ((real *)u->diff_scale)[k] = (real)scale;
         if (!training) continue;
-        exact slope = -gain[k] * (scale * rstd[k] / u->count);
+        double slope = -gain[k] * (scale * rstd[k] / (double)u->count);
         FN(set_coefficient)(u, u->slope, k, (real)slope);
-        FN(set_coefficient)(u, u->offset, k, (real)(-gain[k] * (shift / u->count) - mean_low[k] * slope));
+        FN(set_coefficient)(u, u->offset, k, (real)(-gain[k] * (shift / (double)u->count) - mean_low[k] * slope));
     }
 }
 
@@ -533,5 +553,4 @@ static void FN(bn_store_row)(char *dst, const void *src, int dtype, int64_t n, i
 }
 
 #undef wide
-#undef exact
 #undef rows
