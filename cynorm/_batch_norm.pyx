@@ -873,14 +873,14 @@ cdef class Problem:
         diff_dst = describe(diff_dst, "diff_dst", &g)
         check_same(&g, "diff_dst", &x, "src")
         if (mean is None) != (variance is None):
-            raise ValueError("mean and variance must be given together, got only one of them")
+            raise ValueError("mean and variance must be given together, or a workspace in their place, got only one of them")
         if mean is not None:
             mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN])
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE])
             call.parameter[MEAN] = &t[MEAN]
             call.parameter[VARIANCE] = &t[VARIANCE]
         elif workspace is None:
-            raise ValueError("mean and variance must be given where there is no workspace, got neither")
+            raise ValueError("mean and variance, or a workspace in their place, must be given, got neither")
         if self.p.activation == CYNORM_RELU and workspace is None:
             raise ValueError("workspace must be given: it holds the mask of ReLU, got None")
         padded_scale = scale

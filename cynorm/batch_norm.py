@@ -196,7 +196,8 @@ class BatchNorm(_Immutable):
         if isinstance(activation, str):
             activation = Activation(activation)
         if activation is not None and not isinstance(activation, Activation):
-            raise TypeError(f"activation must be a str, an Activation or None, got {activation!r}")
+            names = ", ".join(map(repr, _ACTIVATIONS))
+            raise TypeError(f"activation must be an Activation, None or one of {names}, got {activation!r}")
         keep("activation", activation)
         name, values = (activation.name, dict(activation.parameters)) if activation else ("identity", {})
         keep("_problem", _batch_norm.Problem(self, parsed, list(_ACTIVATIONS).index(name), list(values.values())))
@@ -389,16 +390,15 @@ class BatchNorm(_Immutable):
 
 def _axes(axes):
     try:
-        axes = (axes,) if hasattr(axes, "__index__") else tuple(axes)
-        axes = tuple(map(operator.index, axes))
+        numbers = [operator.index(axis) for axis in ((axes,) if hasattr(axes, "__index__") else axes)]
     except TypeError:
         raise TypeError(f"axes must be integers, got {axes!r}") from None
-    if len(set(axes)) < len(axes):
-        raise ValueError(f"axes must not repeat, got {axes}")
-    for axis in axes:
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"axes must not repeat, got {axes!r}")
+    for axis in numbers:
         if not -8 <= axis < 8:
-            raise ValueError(f"axes must lie within 8 dimensions, got {axis}")
-    return tuple(sorted(axes))
+            raise ValueError(f"axes must lie within 8 dimensions, got {axes!r}")
+    return tuple(sorted(numbers))
 
 
 def batch_norm(src, scale=None, shift=None, *, epsilon=1e-5, layout="NCHW", axes=None, channels=None, activation=None,

@@ -4,7 +4,7 @@
  *     backward   d = diff_dst * activation'(value) = diff_add
  *                diff_shift = sum(d),  diff_scale = sum(d * (src - mean)) * rstd
  *     training   diff_src = gain * (d - diff_shift / M - (src - mean) * rstd * diff_scale / M)
- *                         = gain * d + (src - mean) * slope + offset
+ *                         = gain * (d + offset + (src - mean) * slope)
  *     inference  diff_src = gain * d
  *
  * Statistics are sums over x - pivot and its square, the pivot being any one element p of those summed. Then
@@ -270,11 +270,15 @@ static inline __attribute__((always_inline)) void FN(combine)(real *out, const r
 #define COEFFICIENT(c) (kept ? FN(load)((c) + i) : FN(splat)((c)[0]))
     for (int64_t i = 0; i < n; i += VL) {
         int64_t m = n - i < VL ? n - i : VL;
-        vec y, other = form == CYNORM_NORMALIZE ? (vec){0} : FN(load_n)(g + i, m);
-        if (form == CYNORM_SCALE) y = COEFFICIENT(gain) * other;
-        else y = FN(fma)(FN(load_n)(x + i, m) - COEFFICIENT(center), COEFFICIENT(factor), COEFFICIENT(term));
-        if (form == CYNORM_NORMALIZE_ADD) y += other;
-        if (form == CYNORM_GRADIENT) y = FN(fma)(COEFFICIENT(gain), other, y);
+        vec y = (vec){0};
+        if (form != CYNORM_NORMALIZE) y = FN(load_n)(g + i, m);
+        if (form == CYNORM_GRADIENT) y += COEFFICIENT(term);
+        if (form != CYNORM_SCALE) {
+            vec d = FN(load_n)(x + i, m) - COEFFICIENT(center);
+            if (form == CYNORM_GRADIENT) y = FN(fma)(d, COEFFICIENT(factor), y);
+            else y += FN(fma)(d, COEFFICIENT(factor), COEFFICIENT(term));
+        }
+        if (form == CYNORM_GRADIENT || form == CYNORM_SCALE) y *= COEFFICIENT(gain);
         FN(store_n)(out + i, y, m);
     }
 #undef COEFFICIENT
@@ -289,7 +293,7 @@ static inline __attribute__((always_inline)) void FN(combine)(real *out, const r
     default: COMBINE(kept, CYNORM_SCALE); break;                                   \
     }
 
-/* out = (x - center) * factor + term (+ g), or with gain * g too, or gain * g alone */
+/* out = (x - center) * factor + term (+ g), or gain * (g + term + (x - center) * factor), or gain * g */
 static void FN(combine_row)(real *out, const real *x, const real *g, const real *center, const real *factor, const real *term,
                             const real *gain, int64_t n, int kept, int form) {
     if (kept) {
@@ -532,15 +536,15 @@ static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
 /* Sums of backward -> gradients of the parameters, and coefficients of diff_src. */
 static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     FN(merge_chunks)(u);
-    const real *mean_low = u->mean_low, *rstd = u->rstd, *gain = u->gain;
+    const real *mean_low = u->mean_low, *rstd = u->rstd;
     for (int64_t k = 0; k < u->n; k++) {
         double shift = FN(sum_of)(u, k, 0).high, scale = FN(sum_of)(u, k, 1).high * rstd[k];
         ((real *)u->diff_shift)[k] = (real)shift;
         ((real *)u->diff_scale)[k] = (real)scale;
         if (!training) continue;
-        double slope = -gain[k] * (scale * rstd[k] / (double)u->count);
+        double slope = -scale * rstd[k] / (double)u->count;
         FN(set_coefficient)(u, u->slope, k, (real)slope);
-        FN(set_coefficient)(u, u->offset, k, (real)(-gain[k] * (shift / (double)u->count) - mean_low[k] * slope));
+        FN(set_coefficient)(u, u->offset, k, (real)(-shift / (double)u->count - mean_low[k] * slope));
     }
 }
 
