@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t
 
 
 def sweep(char[::1] out, const char[::1] first, const char[::1] second, int64_t chunk, bint streaming, int num_threads):
-    """out = first (+ second), or a read of first where out is None; chunk divides their length and is a multiple of 256."""
+    """out = first (+ second), or a read of first where out is None; chunk, a multiple of 256, divides their length."""
     cdef int64_t n = first.shape[0], i
     cdef int reads = 2 if second is not None else 1, team = team_size(num_threads, n)
     cdef char *o = &out[0] if out is not None else NULL

@@ -16,8 +16,8 @@ ctypedef struct bn_problem:
     double momentum
     bint unbiased_running
 
-# One call; NULL where a tensor is absent. Forward training writes MEAN, VARIANCE and the running statistics, and KEPT_MEAN,
-# MEAN_LOW, RSTD and KEPT_SHIFT for backward, which takes MEAN and VARIANCE, or MEAN, MEAN_LOW and RSTD.
+# One call; NULL where a tensor is absent. Forward training writes MEAN, VARIANCE and the running statistics, and
+# KEPT_MEAN, MEAN_LOW, RSTD and KEPT_SHIFT for backward, which takes MEAN and VARIANCE, or MEAN, MEAN_LOW and RSTD.
 ctypedef struct bn_call:
     bn_pass kind
     unsigned reduced              # bit a: whether the statistics are over axis a of the data

@@ -4,13 +4,13 @@
 The axes of a call are either reduced (statistics are over them) or kept; those that follow on in memory are merged. The
 innermost one is a row:
 
-    reduced innermost    row: reduced axis    group: innermost kept axis    groups: next reduced axis      (NCHW)
-    kept innermost       row: kept axis       -                             groups: first reduced axis     (NHWC, blocked)
+    reduced innermost    row: reduced axis    group: innermost kept axis    groups: next reduced axis    (NCHW)
+    kept innermost       row: kept axis       -                             groups: first reduced axis   (NHWC, blocked)
 
-What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are worked out
-together. What is left of the reduced axes, and the groups where they are cut, enumerates the chunks of a unit. A unit of
-one chunk is summed and applied in one go, so that its second pass finds it in the cache; else all chunks are summed,
-then all are applied, last first. Cuts depend on the shape alone, and the sums of chunks are added in order.
+What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are worked
+out together. What is left of the reduced axes, and the groups where they are cut, enumerates the chunks of a unit. A
+unit of one chunk is summed and applied in one go, so that its second pass finds it in the cache; else all chunks are
+summed, then all are applied, last first. Cuts depend on the shape alone, and the sums of chunks are added in order.
 """
 
 from collections import namedtuple
@@ -23,12 +23,12 @@ from cynorm._dispatch import isa
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
-    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
+    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
     cynorm_activation, cynorm_bn_tile, cynorm_bn_unit, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype, same_memory,
-    shape_of, total_bytes, zero_padding,
+    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype,
+    same_memory, shape_of, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace
 from libc.stdint cimport int64_t
@@ -857,7 +857,8 @@ cdef class Problem:
                 running_variance[...] = new_variance[:self.channels]
         return out, self.unpadded(mean, &x), self.unpadded(variance, &x)
 
-    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out, num_threads):
+    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out,
+                 num_threads):
         cdef cynorm_tensor x, g, d, e, value, mask
         cdef cynorm_tensor t[PARAMETERS]
         cdef bn_call call
@@ -873,7 +874,7 @@ cdef class Problem:
         diff_dst = describe(diff_dst, "diff_dst", &g)
         check_same(&g, "diff_dst", &x, "src")
         if (mean is None) != (variance is None):
-            raise ValueError("mean and variance must be given together, or a workspace in their place, got only one of them")
+            raise ValueError("mean and variance must be given together, or a workspace in their place, got only one")
         if mean is not None:
             mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN])
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE])

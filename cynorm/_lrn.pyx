@@ -23,7 +23,7 @@ from cynorm._kernels cimport (
     cynorm_tensor,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype,
+    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like,
     same_memory, shape_of, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace
@@ -191,6 +191,10 @@ cdef void choose_traversal(const lrn_problem *p, const axis_t *axes, int count, 
         taken += 1
 
 
+cdef int64_t whole_vectors(int64_t n) noexcept nogil:
+    return ceil_div(n, VECTOR) * VECTOR
+
+
 cdef int64_t margin(const plan_t *plan, const axis_t *axis, bint whole) noexcept nogil:
     """Room beside a level's outputs on each side: the window's zeros, or, where the level is cut, what is loaded."""
     if whole:
@@ -211,7 +215,7 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     if plan.joint:
         side[0] = 0
         t.pitch[1] = t.count[0]
-        side[1] = max(plan.level[1].left, plan.level[1].right)
+        side[1] = whole_vectors(max(plan.level[1].left, plan.level[1].right))
         t.pitch[2] = t.count[0] * t.count[1] + side[1]
         t.origin = side[1]
         t.size = t.origin + t.pitch[2] * t.count[2]
@@ -220,8 +224,12 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
         t.window[0].left = plan.level[1].left
         t.window[0].right = plan.level[1].right
         return
-    # neighbouring rows share the zeros between them
-    t.pitch[1] = t.count[0] + side[0] if plan.cuts[0] == 1 else t.count[0] + 2 * side[0]
+    # neighbouring rows share the zeros between them; rows begin at a vector
+    if side[0] > 0:
+        side[0] = whole_vectors(side[0])
+    t.pitch[1] = t.count[0] + (side[0] if plan.cuts[0] == 1 else 2 * side[0])
+    if side[0] > 0:
+        t.pitch[1] = whole_vectors(t.pitch[1])
     t.pitch[2] = (t.count[1] + side[1] if plan.cuts[1] == 1 else t.count[1] + 2 * side[1]) * t.pitch[1]
     t.origin = side[0] + side[1] * t.pitch[1] + side[2] * t.pitch[2]
     t.size = t.origin + (t.count[2] + side[2]) * t.pitch[2] + side[1] * t.pitch[1] + side[0]
@@ -261,9 +269,9 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     plan.grouped = which
     plan.ungrouped = plan.level[which]
     plan.streamed = plan.level[which]
-    window = max(1, RUN / length)
+    window = max(1, 2 * RUN / length)
     if which == 0:
-        window = ceil_div(window, VECTOR) * VECTOR
+        window = whole_vectors(window)
     window = min(window, plan.ungrouped.extent)
     groups = ceil_div(plan.ungrouped.extent, window)
     plan.level[which].extent = window
@@ -308,7 +316,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
                 pieces = min(pieces, ceil_div(plan.level[i].extent, window))
             window = ceil_div(plan.level[i].extent, pieces)
             if i == 0 and pieces > 1:
-                window = ceil_div(window, VECTOR) * VECTOR
+                window = whole_vectors(window)
             set_cut(plan, i, window)
         length *= plan.cut[i]
         others *= plan.cuts[i]
@@ -350,7 +358,8 @@ cdef void set_views(const cynorm_tensor *const *views, plan_t *plan) noexcept no
     set_view(views[OMEGA], plan, OMEGA, &t.omega)
 
 
-cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bint backward, plan_t *plan) noexcept nogil:
+cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bint backward,
+                    plan_t *plan) noexcept nogil:
     cdef axis_t axes[AXES]
     cdef cynorm_lrn_tile *t = &plan.tile
     cdef int i, count = problem_axes(p, views, axes)
@@ -390,7 +399,8 @@ cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bin
 
 # ---- tiles ----
 
-cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before, int64_t after, int64_t *out) noexcept nogil:
+cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before, int64_t after,
+                int64_t *out) noexcept nogil:
     """How far a tile's input goes beyond its outputs, cut at the tensor's ends."""
     out[0] = min(before, begin)
     out[1] = min(after, axis.extent - begin - count)
@@ -572,6 +582,10 @@ cdef class Problem:
 
     def workspace_nbytes(self, shape, dtype, cache):
         cdef int64_t n = 8 if dtype_code(dtype) == CYNORM_F64 else 4
+        shape = tuple(shape)
+        if len(shape) != self.ndim or min(shape) < 0:
+            raise ValueError(f"shape must have {self.ndim} extents of at least 0 for layout {self.owner.layout!r}, "
+                             f"got {shape}")
         if cache != "always":
             return 0
         for extent in shape:
@@ -586,7 +600,9 @@ cdef class Problem:
         self.check(&t, "src")
         memset(views, 0, sizeof(views))
         views[SRC] = views[DST] = &t
-        make_plan(&self.p, views, False, &plan)
+        plan.traversal = "empty"
+        if total_bytes(&t) > 0:
+            make_plan(&self.p, views, False, &plan)
         region = "within" if self.p.within_channel else "across"
         return f"lrn_{region}:{plan.traversal.decode()}:{('f32', 'f64', 'f16', 'bf16')[t.dtype]}:{isa()}"
 

@@ -110,6 +110,9 @@ cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=F
         raise ValueError(f"{name} must be writable, got a read-only array")
     cdef int64_t reach = cynorm_itemsize(t.dtype)
     cdef int done = 0, axis, i
+    for i in range(t.ndim):
+        if t.shape[i] == 0:
+            return 0
     # elements overlap unless each stride, smallest first, steps over all the smaller ones
     while done != (1 << t.ndim) - 1:
         axis = -1
@@ -117,8 +120,6 @@ cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=F
             if not done >> i & 1 and (axis < 0 or abs(t.strides[i]) < abs(t.strides[axis])):
                 axis = i
         done |= 1 << axis
-        if t.shape[axis] == 0:
-            return 0
         if t.shape[axis] > 1:
             if abs(t.strides[axis]) < reach:
                 raise ValueError(f"{name} must not overlap itself, got strides {out.strides} for shape {out.shape}")

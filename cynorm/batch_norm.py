@@ -2,7 +2,8 @@
 
 import operator
 
-from cynorm import _batch_norm, layout as _layout
+from cynorm import _batch_norm
+from cynorm import layout as _layout
 from cynorm._batch_norm import BatchNormGradients
 from cynorm.lrn import _choice, _finite, _integer
 

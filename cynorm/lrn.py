@@ -4,7 +4,8 @@ import difflib
 import math
 import operator
 
-from cynorm import _lrn, layout as _layout
+from cynorm import _lrn
+from cynorm import layout as _layout
 
 _REGIONS = ("across_channels", "within_channel")
 
@@ -64,7 +65,7 @@ class LRN:
     --------
     >>> import cynorm, numpy as np
     >>> lrn = cynorm.LRN(local_size=3, alpha=3.0, beta=0.5)
-    >>> src = np.array([[1, 2, 2, 0]], np.float32).reshape(1, 4, 1, 1)
+    >>> src = np.array([[1.0, 2.0, 2.0, 0.0]]).reshape(1, 4, 1, 1)
     >>> lrn.forward(src).ravel().round(4).tolist()     # omega: 6, 10, 9, 5
     [0.4082, 0.6325, 0.6667, 0.0]
     """
@@ -125,7 +126,7 @@ class LRN:
         Examples
         --------
         >>> import cynorm, numpy as np
-        >>> src = np.ones((1, 8, 2, 2), np.float32)
+        >>> src = np.ones((1, 8, 2, 2))
         >>> dst = cynorm.LRN(alpha=5.0, beta=1.0).forward(src)
         >>> dst[0, :, 0, 0].round(3).tolist()
         [0.25, 0.2, 0.167, 0.167, 0.167, 0.167, 0.2, 0.25]
@@ -171,7 +172,7 @@ class LRN:
         >>> import cynorm, numpy as np
         >>> src = np.full((1, 1, 1, 1), 2.0)
         >>> lrn = cynorm.LRN(local_size=1, alpha=1.0, beta=1.0)     # dst = x / (1 + x^2)
-        >>> lrn.backward(np.ones_like(src), src).item()             # (1 - x^2) / (1 + x^2)^2
+        >>> round(lrn.backward(np.ones_like(src), src).item(), 12)  # (1 - x^2) / (1 + x^2)^2
         -0.12
         """
         return self._problem.backward(diff_dst, src, out, workspace, num_threads, dst)
@@ -237,6 +238,8 @@ def _integer(name, value):
 
 def _finite(name, value):
     try:
+        if isinstance(value, str | bytes):
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a finite number, got {value!r}") from None

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES, assert_within, ulp, wide
-from strategies import memories, place, random_values
 
 from cynorm import Activation, directml
+from reference import DTYPES, assert_within, ulp, wide
+from strategies import memories, place, random_values
 
 F32 = np.dtype(np.float32)
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import assert_within, ulp, wide
-from strategies import assert_same_bits, random_values
 
 import cynorm
 from benchmarks.peers import Refused
@@ -40,6 +38,8 @@ from cynorm.onednn import (
     normalization_flags,
     prop_kind,
 )
+from reference import assert_within, ulp, wide
+from strategies import assert_same_bits, random_values
 
 needs_onednn = pytest.mark.skipif(
     not peer.available(), reason="oneDNN is not installed (pip install onednn-cpu-gomp, x86-64 Linux)"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES, assert_within, ulp, wide
-from strategies import memories, place, random_values
 
 from cynorm import tensorflow as ours
+from reference import DTYPES, assert_within, ulp, wide
+from strategies import memories, place, random_values
 
 IMAGE_DTYPES = [dtype for dtype in DTYPES if dtype != np.float64]
 F32 = np.dtype(np.float32)

@@ -217,7 +217,7 @@ typedef struct {
     vec k, alpha, c;
     double beta;
     int64_t src_ahead, diff_ahead; /* bytes from a slab to the next, which is prefetched */
-    int parts, streaming, kind;
+    int parts, kind;
 } run_t;
 
 enum { FN(SQUARES) = 1, FN(TERMS) = 2, FN(FINISH) = 4 };
@@ -227,9 +227,11 @@ enum { FN(SQUARES) = 1, FN(TERMS) = 2, FN(FINISH) = 4 };
 typedef struct {
     cynorm_operand newest, middle_src, middle_diff, y, src, diff_dst, dst;
     int64_t pitch[2], rows[2], length, last; /* of scratch; entries of levels 1 and 2; of level 0 */
-    int64_t write_ahead;
     run_t run;
 } loop;
+
+/* Terms are kept scaled: beside a huge src they would underflow before they are multiplied by it again. */
+#define CYNORM_TERM_SCALE ((real)(CYNORM_DOUBLE ? 0x1p256 : 0x1p40))
 
 /* n elements from element j on; n is VL or, at a run's end and before dst is aligned, less. */
 static inline __attribute__((always_inline)) void FN(step)(const run_t *r, int64_t j, int64_t n, int dtype, int window, int backward,
@@ -245,8 +247,7 @@ static inline __attribute__((always_inline)) void FN(step)(const run_t *r, int64
             if (r->omega_out) FN(store)(r->omega_out + j, omega);
             out = x * FN(power_minus)(omega, kind, r->beta);
         }
-        if (r->streaming && n == VL) FN(put_streaming)(r->dst + b, out, dtype);
-        else FN(put)(r->dst + b, out, dtype, n);
+        FN(put)(r->dst + b, out, dtype, n);
     }
     if (backward && parts & FN(TERMS)) {
         vec omega = r->omega_in ? FN(load)(r->omega_in + j) : FN(fma)(r->alpha, FN(tree_sum)(r->square_sum, j, window), r->k);
@@ -255,7 +256,7 @@ static inline __attribute__((always_inline)) void FN(step)(const run_t *r, int64
         vec w = FN(power_minus)(omega, kind, r->beta), g = FN(get)(r->middle_diff + b, dtype, n);
         vec gy = g * (r->y ? FN(get)(r->y + b, dtype, n) : w * FN(get)(r->middle_src + b, dtype, n));
         FN(store)(r->weights_out + j, w);
-        FN(store)(r->terms_out + j, FN(part)(gy * FN(reciprocal_any)(omega), (vec){0}, n));
+        FN(store)(r->terms_out + j, FN(part)(gy * CYNORM_TERM_SCALE * FN(reciprocal_any)(omega), (vec){0}, n));
     }
     if (parts & FN(SQUARES)) {
         __builtin_prefetch(r->newest + b + r->src_ahead, 0, 3);
@@ -264,11 +265,10 @@ static inline __attribute__((always_inline)) void FN(step)(const run_t *r, int64
     }
 }
 
-/* A run's loop, entry (i1, i2) of levels 1 and 2: whole vectors, and a partial one before and after. All that the loop
- * uses is copied out of *l, one by one, since its stores might alias that. */
+/* A run's loop, entry (i1, i2) of levels 1 and 2: whole vectors, then a partial one. All that the loop uses is copied out of *l, one by one, since its stores might alias that. */
 static inline __attribute__((always_inline)) void FN(step_run)(const loop *l, int64_t i1, int64_t i2, int64_t length, int dtype,
                                                                int window, int backward, int parts, int kind) {
-    const int64_t itemsize = cynorm_itemsize(dtype), at = i1 * l->pitch[0] + i2 * l->pitch[1];
+    const int64_t at = i1 * l->pitch[0] + i2 * l->pitch[1];
     run_t r;
 #define MEMORY(name) r.name = l->name.data + i1 * l->name.pitch[0] + i2 * l->name.pitch[1]
 #define SCRATCH(name) r.name = l->run.name + at
@@ -286,20 +286,10 @@ static inline __attribute__((always_inline)) void FN(step_run)(const loop *l, in
 #undef MEMORY
 #undef SCRATCH
     r.k = l->run.k, r.alpha = l->run.alpha, r.c = l->run.c, r.beta = l->run.beta;
-    r.src_ahead = l->run.src_ahead, r.diff_ahead = l->run.diff_ahead, r.streaming = l->run.streaming;
-    const int64_t past = r.streaming ? (intptr_t)r.dst & (VL * itemsize - 1) : 0;
-    if (past && parts & FN(FINISH)) { /* lines shared with other runs are the only ones read for writing: ask for them early */
-        __builtin_prefetch(r.dst + l->write_ahead, 1, 3);
-        __builtin_prefetch(r.dst + l->write_ahead + length * itemsize, 1, 3);
-    }
-    int64_t j = 0, n = past ? VL - past / itemsize : 0;
-    if (n > length) n = length;
-    for (;;) {
-        if (n) FN(step)(&r, j, n, dtype, window, backward, parts, kind);
-        for (j += n; j + VL <= length; j += VL) FN(step)(&r, j, VL, dtype, window, backward, parts, kind);
-        n = length - j;
-        if (!n) return;
-    }
+    r.src_ahead = l->run.src_ahead, r.diff_ahead = l->run.diff_ahead;
+    int64_t j = 0;
+    for (; j + VL <= length; j += VL) FN(step)(&r, j, VL, dtype, window, backward, parts, kind);
+    if (j < length) FN(step)(&r, j, length - j, dtype, window, backward, parts, kind);
 }
 
 /* Compiled for each storage type, for windows of 5, of 3 and summed beforehand, and, where all parts are there and
@@ -410,6 +400,30 @@ static cynorm_operand FN(operand)(const state *s, const cynorm_lrn_view *m, cons
     return s->packed ? FN(operand_in_scratch)(s->t, slab, r) : FN(operand_in_memory)(m, r, v);
 }
 
+/* A slab of dst that bypasses the cache is written to scratch first, row after row, in its own type: lines then leave
+ * whole and in a row. */
+static cynorm_operand FN(stage)(const state *s, const region *r) {
+    int64_t row = (r->to[0] - r->from[0]) * cynorm_itemsize(s->t->dst.dtype);
+    cynorm_operand o = {(char *)s->dst, {row, row * (r->to[1] - r->from[1])}};
+    return o;
+}
+
+static void FN(stream_slab)(const state *s, const region *r, int64_t v) {
+    const cynorm_operand from = FN(stage)(s, r), to = FN(operand_in_memory)(&s->t->dst, r, v);
+    const int64_t next = s->t->dst.streamed;
+    int64_t rows1 = r->to[1] - r->from[1], rows2 = r->to[2] - r->from[2], row = from.pitch[0], last = r->last * cynorm_itemsize(s->t->dst.dtype);
+    if (last == row && (rows1 == 1 || to.pitch[0] == row)) row = last = rows1 * row, rows1 = 1;
+    if (rows1 == 1 && last == row && (rows2 == 1 || to.pitch[1] == row)) row = last = rows2 * row, rows2 = 1;
+    for (int64_t i2 = 0; i2 < rows2; i2++)
+        for (int64_t i1 = 0; i1 < rows1; i1++) {
+            char *p = to.data + i1 * to.pitch[0] + i2 * to.pitch[1];
+            const int64_t n = i1 == rows1 - 1 ? last : row;
+            cynorm_stream_copy(p, from.data + i1 * from.pitch[0] + i2 * from.pitch[1], n);
+            __builtin_prefetch(p + next, 1, 3); /* the lines shared with other rows are read: ask for them early */
+            __builtin_prefetch(p + next + n, 1, 3);
+        }
+}
+
 /* The windows inside the slab, from `in` (zero margins) to `out`; mirrored for the terms of backward. */
 static void FN(inner_windows)(const state *s, real *out, const real *in, int mirrored) {
     const cynorm_lrn_tile *t = s->t;
@@ -480,15 +494,14 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     loop l;
     memset(&l, 0, sizeof l);
     run_t *run = &l.run;
-    run->streaming = t->streaming && !s.packed;
+    const int staged = t->streaming && !s.packed;
     run->k = FN(splat)((real)t->k);
     run->alpha = FN(splat)((real)t->alpha);
-    run->c = FN(splat)((real)(2 * t->alpha * t->beta));
+    run->c = FN(splat)((real)(2 * t->alpha * t->beta / CYNORM_TERM_SCALE));
     run->beta = t->beta;
     run->kind = cynorm_beta_kind(t->beta);
     run->src_ahead = t->src.streamed;
     run->diff_ahead = t->diff_dst.streamed;
-    l.write_ahead = t->dst.streamed;
     l.pitch[0] = t->pitch[1], l.pitch[1] = t->pitch[2];
 
     for (int64_t v = first; v < squares_end + 1 + backward; v++) {
@@ -532,7 +545,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         if (finish) {
             output = FN(region_of)(t, NULL, i);
             l.src = FN(operand)(&s, &t->src, s.packed ? FN(slot)(&s.src, i - first) : NULL, &output, i);
-            l.dst = FN(operand)(&s, &t->dst, s.dst, &output, i);
+            l.dst = staged ? FN(stage)(&s, &output) : FN(operand)(&s, &t->dst, s.dst, &output, i);
             if (backward) {
                 l.diff_dst = FN(operand)(&s, &t->diff_dst, s.packed ? FN(slot)(&s.diff_dst, i - first) : NULL, &output, i);
                 run->weights = FN(slot)(&s.weights, i - first) + output.flat;
@@ -553,6 +566,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
             if (squares) FN(run)(&s, &l, &loaded, FN(SQUARES));
         }
 
+        if (finish && staged) FN(stream_slab)(&s, &output, i);
         if (finish && s.packed) FN(store_slab)(s.dst, t, &t->dst, &output, i);
         if (finish && !backward && t->omega.data) FN(store_slab)(s.omega, t, &t->omega, &output, i);
         if (s.inner && squares) FN(inner_windows)(&s, FN(slot)(slots, u), s.squares_slab, 0);
@@ -571,3 +585,4 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn_tile)(t, 1); }
 #undef state
 #undef loop
 #undef run_t
+#undef CYNORM_TERM_SCALE

@@ -93,7 +93,13 @@ static inline int FN(any_abnormal)(vec x) {
 #endif
 }
 
-/* ---- correctly seeded Newton steps; arguments positive, normal, finite ---- */
+/* ---- estimates refined by a Newton step of second order; arguments positive, normal, finite. Without fma the residual
+ * is not worth having, and true roots and quotients serve. ---- */
+
+#if CYNORM_ESTIMATES && !defined(__FMA__)
+#undef CYNORM_ESTIMATES
+#define CYNORM_ESTIMATES 0
+#endif
 
 static inline vec FN(reciprocal)(vec x) {
 #if CYNORM_ESTIMATES
@@ -131,8 +137,10 @@ static inline vec FN(rsqrt_3_4)(vec x) {
     }
     return w;
 #else
-    vec s = FN(sqrt)(x);
-    return 1 / (s * FN(sqrt)(s));
+    vec s = FN(sqrt)(x), cube = x * s, w = 1 / FN(sqrt)(cube);
+    if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
+        w = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), w, 1 / (s * FN(sqrt)(s)));
+    return w;
 #endif
 }
 
@@ -228,25 +236,34 @@ static inline int cynorm_beta_kind(double beta) {
 }
 #endif
 
-/* Negative, zero, subnormal and infinite bases: libm's answer, lane by lane. */
-static __attribute__((noinline)) vec FN(power_slow)(vec x, double y) {
-    for (int i = 0; i < VL; i++) x[i] = (real)pow((double)x[i], y);
-    return x;
+/* Negative, zero, subnormal and infinite bases, and NaN: libm's answer in these lanes alone, so that none other changes. */
+static __attribute__((noinline)) vec FN(mend_power)(vec x, vec power, double y) {
+    for (int i = 0; i < VL; i++)
+        if (FN(any_abnormal)(FN(splat)(x[i]))) power[i] = (real)pow((double)x[i], y);
+    return power;
 }
 
-/* x^-beta, with beta_low = beta - (real)beta */
-static inline vec FN(power_minus)(vec x, int kind, double beta) {
-    if (kind == CYNORM_BETA_ZERO) return FN(splat)(1);
-    if (__builtin_expect(FN(any_abnormal)(x), 0)) return FN(power_slow)(x, -beta);
-    if (kind == CYNORM_BETA_HALF) return FN(rsqrt)(x);
-    if (kind == CYNORM_BETA_THREE_QUARTERS) return FN(rsqrt_3_4)(x);
-    if (kind == CYNORM_BETA_ONE) return FN(reciprocal)(x);
-    return FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta));
+static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) {
+    for (int i = 0; i < VL; i++)
+        if (FN(any_abnormal)(FN(splat)(x[i]))) reciprocal[i] = 1 / x[i];
+    return reciprocal;
+}
+
+/* x^-beta, any x */
+static inline __attribute__((always_inline)) vec FN(power_minus)(vec x, int kind, double beta) {
+    vec w;
+    if (kind == CYNORM_BETA_THREE_QUARTERS) w = FN(rsqrt_3_4)(x);
+    else if (kind == CYNORM_BETA_HALF) w = FN(rsqrt)(x);
+    else if (kind == CYNORM_BETA_ONE) w = FN(reciprocal)(x);
+    else if (kind == CYNORM_BETA_ZERO) return FN(splat)(1);
+    else w = FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta));
+    return __builtin_expect(FN(any_abnormal)(x), 0) ? FN(mend_power)(x, w, -beta) : w;
 }
 
 /* 1/x, any x */
 static inline vec FN(reciprocal_any)(vec x) {
-    return __builtin_expect(FN(any_abnormal)(x), 0) ? 1 / x : FN(reciprocal)(x);
+    vec r = FN(reciprocal)(x);
+    return __builtin_expect(FN(any_abnormal)(x), 0) ? FN(mend_reciprocal)(x, r) : r;
 }
 
 /* ---- masks as bits ---- */

@@ -81,11 +81,28 @@ static inline void FN(store_f64)(void *p, vec v) { FN(store)(p, v); }
 typedef uint16_t hvec __attribute__((vector_size(CYNORM_VBYTES / 2)));
 typedef int8_t bvec __attribute__((vector_size(CYNORM_VBYTES / 4)));
 
-static inline vec FN(load_bf16)(const void *p) {
+/* 16-bit lanes to 32 bits and back (the low halves); the compiler's own conversions take twice the instructions. */
+static inline uvec FN(widen)(const void *p) {
+#if CYNORM_VBYTES == 64
+    return (uvec)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+#elif CYNORM_VBYTES == 32
+    return (uvec)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+#else
     hvec h;
     memcpy(&h, p, sizeof h);
-    return (vec)(__builtin_convertvector(h, uvec) << 16);
+    return __builtin_convertvector(h, uvec);
+#endif
 }
+
+static inline hvec FN(narrow)(uvec u) {
+#if CYNORM_VBYTES == 64
+    return (hvec)_mm512_cvtepi32_epi16((__m512i)u);
+#else
+    return __builtin_convertvector(u, hvec);
+#endif
+}
+
+static inline vec FN(load_bf16)(const void *p) { return (vec)(FN(widen)(p) << 16); }
 
 /* Round to nearest even; a NaN stays one, quiet. */
 static inline hvec FN(pack_bf16)(vec v) {
@@ -93,7 +110,7 @@ static inline hvec FN(pack_bf16)(vec v) {
     uvec rounded = u + 0x7fff + ((u >> 16) & 1);
     ivec nan = v != v;
     u = (rounded & ~(uvec)nan) | ((u | 0x400000) & (uvec)nan);
-    return __builtin_convertvector(u >> 16, hvec);
+    return FN(narrow)(u >> 16);
 }
 
 #if defined(__F16C__) && CYNORM_VBYTES == 64
@@ -114,9 +131,7 @@ static inline hvec FN(pack_f16)(vec v) { return (hvec)_mm256_cvtps_ph((__m256)v,
 
 /* Rebias the exponent by a multiplication, which makes subnormals right as well. */
 static inline vec FN(load_f16)(const void *p) {
-    hvec h;
-    memcpy(&h, p, sizeof h);
-    uvec u = __builtin_convertvector(h, uvec);
+    uvec u = FN(widen)(p);
     uvec magnitude = (u & 0x7fff) << 13;
     uvec special = (uvec)(magnitude >= 0x7c00 << 13) & 0x7f800000;
     vec v = (vec)magnitude * 0x1p112f;
@@ -132,7 +147,7 @@ static inline hvec FN(pack_f16)(vec v) {
     uvec huge = 0x7c00 | ((uvec)(u > 0x7f800000) & 0x200);
     uvec is_huge = (uvec)(u >= 0x477ff000), is_small = (uvec)(u < 0x38800000);
     uvec r = (is_huge & huge) | (~is_huge & ((is_small & subnormal) | (~is_small & normal)));
-    return __builtin_convertvector(r | sign >> 16, hvec);
+    return FN(narrow)(r | sign >> 16);
 }
 
 #endif
