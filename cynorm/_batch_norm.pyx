@@ -38,7 +38,7 @@ from libc.string cimport memmove, memset
 cdef enum:
     VIEWS = 7                       # CYNORM_BN_VIEWS
     AXES = 8
-    REPEATED = 256                  # elements: a shorter kept row is repeated to about this length
+    REPEATED = 1024                 # elements: a kept row of less than half is repeated to about this length
     ROW = 4096                      # elements: a longer kept row is cut
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
@@ -81,7 +81,7 @@ ctypedef struct plan_t:
     int64_t units
     int64_t row_cut, row_cuts       # of the reduced row
     int64_t groups_cut, groups_cuts
-    int64_t others_cut, others_cuts     # of all further reduced axes together
+    int64_t others, others_cut, others_cuts     # all further reduced axes together
     int64_t chunks
     int64_t sums_bytes              # of one chunk
 
@@ -170,14 +170,18 @@ cdef void place_axes(plan_t *plan) noexcept nogil:
 
 
 cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    cdef int64_t n = plan.row.extent, others = 1, unit, want, i
+    cdef int64_t n = plan.row.extent, unit, want, whole, i
     cdef bint kept_inner = plan.tile.kept_inner
     plan.repeat = 1
     if plan.statistics == 0 or plan.count == 0:
         return
     if kept_inner:
-        if (n < 64 or n % 16 and n < REPEATED) and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
-            plan.repeat = min(plan.groups.extent, round_up(ceil_div(REPEATED, n), 16))
+        if n < REPEATED / 2 and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
+            # whole vectors, and whole bytes of the mask
+            whole = 1
+            while n * whole % 16:
+                whole *= 2
+            plan.repeat = min(plan.groups.extent, round_up(ceil_div(REPEATED, n), whole))
         plan.cut = min(n, ROW)
         plan.cuts = ceil_div(n, plan.cut)
     else:
@@ -187,18 +191,18 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
     plan.units = plan.cuts
     for i in range(plan.kepts):
         plan.units *= plan.kept[i].extent
+    plan.others = 1
     for i in range(plan.reduceds):
-        others *= plan.reduced[i].extent
+        plan.others *= plan.reduced[i].extent
 
     unit = plan.cut * plan.count
     want = 1
     if plan.units < (FEW_TASKS if unit * itemsize <= UNIT else TASKS):
         want = max(1, min(ceil_div(TASKS, plan.units), unit / CHUNK))
-    plan.others_cut = ceil_div(others, min(want, others))
-    plan.others_cuts = ceil_div(others, plan.others_cut)
+    plan.others_cut = ceil_div(plan.others, min(want, plan.others))
+    plan.others_cuts = ceil_div(plan.others, plan.others_cut)
     want = ceil_div(want, plan.others_cuts)
-    # whole bytes of the mask
-    plan.groups_cut = min(plan.groups.extent, round_up(ceil_div(plan.groups.extent, want), max(plan.repeat, 8)))
+    plan.groups_cut = min(plan.groups.extent, round_up(ceil_div(plan.groups.extent, want), plan.repeat))
     plan.groups_cuts = ceil_div(plan.groups.extent, plan.groups_cut)
     want = ceil_div(want, plan.groups_cuts)
     plan.row_cut = n
@@ -348,6 +352,14 @@ cdef void shift(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogi
     t.bit += by * axis.stride[CYNORM_BN_MASK]
 
 
+cdef void shift_all(cynorm_bn_tile *t, const axis_t *axes, int count, int64_t index, int sign) noexcept nogil:
+    """To a place along several axes together, or back."""
+    cdef int i
+    for i in range(count):
+        shift(t, &axes[i], index % axes[i].extent * sign)
+        index /= axes[i].extent
+
+
 cdef int64_t unit_position(const plan_t *plan, int64_t unit, int64_t *n) noexcept nogil:
     """The first statistic of a unit, and their number."""
     cdef int64_t extent = plan.row.extent if plan.tile.kept_inner else plan.group.extent
@@ -394,13 +406,12 @@ cdef void finish(const state_t *s, int64_t unit, char *sums) noexcept nogil:
 
 
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
-    """One step over a chunk of a unit, or over all of it where chunk is -1."""
+    """One step over a chunk of a unit."""
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t = plan.tile
-    cdef cynorm_bn_tile b
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
-    cdef int64_t n, index, at, first, count
+    cdef int64_t n, at, first, count, whole
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
     cdef int i
     t.scratch = scratch
@@ -422,38 +433,33 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         at = chunk % plan.row_cuts * plan.row_cut
         shift(&t, &plan.row, at)
         t.count[0] = min(plan.row_cut, plan.row.extent - at)
-    index = unit / plan.cuts
-    for i in range(plan.kepts):
-        shift(&t, &plan.kept[i], index % plan.kept[i].extent)
-        index /= plan.kept[i].extent
+    shift_all(&t, plan.kept, plan.kepts, unit / plan.cuts, 1)
     chunk /= plan.row_cuts
     at = chunk % plan.groups_cuts * plan.groups_cut
     shift(&t, &plan.groups, at)
     count = min(plan.groups_cut, plan.groups.extent - at)
+    whole = count - count % plan.repeat
+    n = t.count[0]
     first = chunk / plan.groups_cuts * plan.others_cut
-    for at in range(first, first + plan.others_cut):
-        b = t
-        index = at
-        for i in range(plan.reduceds):
-            shift(&b, &plan.reduced[i], index % plan.reduced[i].extent)
-            index /= plan.reduced[i].extent
-        if index > 0:
-            break
-        b.count[2] = count / plan.repeat
-        b.count[0] *= plan.repeat
-        if b.count[2] > 0:
+    for at in range(first, min(first + plan.others_cut, plan.others)):
+        shift_all(&t, plan.reduced, plan.reduceds, at, 1)
+        if whole > 0:
+            t.count[0] = n * plan.repeat
+            t.count[2] = whole / plan.repeat
             if step == SUMS:
-                k.bn_sums(&b)
+                k.bn_sums(&t)
             else:
-                k.bn_apply(&b)
-        if count % plan.repeat:
-            shift(&b, &plan.groups, b.count[2] * plan.repeat)
-            b.count[0] = t.count[0] * (count % plan.repeat)
-            b.count[2] = 1
+                k.bn_apply(&t)
+        if count > whole:
+            t.count[0] = n * (count - whole)
+            t.count[2] = 1
+            shift(&t, &plan.groups, whole)
             if step == SUMS:
-                k.bn_sums(&b)
+                k.bn_sums(&t)
             else:
-                k.bn_apply(&b)
+                k.bn_apply(&t)
+            shift(&t, &plan.groups, -whole)
+        shift_all(&t, plan.reduced, plan.reduceds, at, -1)
 
 
 cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:

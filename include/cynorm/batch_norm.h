@@ -19,37 +19,40 @@
 #ifndef CYNORM_BATCH_NORM_H
 #define CYNORM_BATCH_NORM_H
 
-enum { CYNORM_BN_ROW = 512, CYNORM_BN_ROWS = 8, CYNORM_BN_SINK = 8192 };
+/* Elements that are packed or converted at a time, and rows whose columns are summed together. */
+enum { CYNORM_BN_ROW = 512, CYNORM_BN_ROWS = 8 };
 
 /* The forms that a result can have, see combine. */
 enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
-/* Collects output that follows on in memory, so that whole lines can bypass the cache. */
-typedef struct {
-    char *at, *buffer;
-    int64_t fill;
-} cynorm_sink;
+enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
-static void cynorm_sink_flush(cynorm_sink *s, int all) {
-    int64_t n = s->fill, part = (int64_t)((uintptr_t)(s->at + n) & 63);
-    if (!all && n >= part) n -= part;
-    cynorm_stream_copy(s->at, s->buffer, n);
-    s->at += n;
-    s->fill -= n;
-    memmove(s->buffer, s->buffer + n, (size_t)s->fill);
+/* Rows of one storage type, each contiguous, `step` apart in bytes (the mask's in bits); NULL where absent. */
+typedef struct {
+    const char *x, *g;
+    const unsigned char *mask;
+    int64_t x_step, g_step, bit, bit_step;
+} cynorm_bn_rows;
+
+/* 16 bits from a position; memory of the mask ends 4 bytes later than its bits. */
+static inline unsigned cynorm_bits_at(const unsigned char *mask, int64_t bit) {
+    uint32_t word;
+    memcpy(&word, mask + (bit >> 3), sizeof word);
+    return word >> (bit & 7) & 0xffff;
 }
 
-/* Where to put n bytes that are meant for p. */
-static char *cynorm_sink_room(cynorm_sink *s, char *p, int64_t n) {
-    if (s->at + s->fill != p) {
-        cynorm_sink_flush(s, 1);
-        s->at = p;
-    } else if (s->fill + n > CYNORM_BN_SINK) {
-        cynorm_sink_flush(s, 0);
+/* n elements `stride` bytes apart -> contiguous, or back. */
+static void cynorm_pack(char *contiguous, char *strided, int64_t n, int64_t stride, int64_t itemsize, int back) {
+    for (int64_t i = 0; i < n; i++, contiguous += itemsize, strided += stride) {
+        char *to = back ? strided : contiguous;
+        const char *from = back ? contiguous : strided;
+        switch (itemsize) {
+        case 1: memcpy(to, from, 1); break;
+        case 2: memcpy(to, from, 2); break;
+        case 4: memcpy(to, from, 4); break;
+        default: memcpy(to, from, 8); break;
+        }
     }
-    char *room = s->buffer + s->fill;
-    s->fill += n;
-    return room;
 }
 
 /* A number of twice double's precision, high + low. */
@@ -87,7 +90,8 @@ static inline wide FN(two_sum)(vec a, vec b) {
     vec s = a + b, t = s - a;
     return (wide){s, (a - (s - t)) + (b - t)};
 }
-static inline wide FN(wide_load)(const real *p) { return (wide){FN(load)(p), {0}}; }
+static inline wide FN(wide_of)(vec v) { return (wide){v, {0}}; }
+static inline wide FN(wide_get)(const char *p, int dtype, int64_t n) { return FN(wide_of)(FN(get)(p, dtype, n)); }
 static inline wide FN(wide_pair)(const real *high, const real *low) { return (wide){FN(load)(high), FN(load)(low)}; }
 static inline wide FN(wide_splat)(real high, real low) { return (wide){FN(splat)(high), FN(splat)(low)}; }
 static inline wide FN(wide_add)(wide a, wide b) {
@@ -109,19 +113,35 @@ static inline wide FN(wide_fma)(wide a, wide b, wide c) {
 static inline wide FN(wide_part)(wide v, int64_t n) {
     return (wide){FN(part)(v.high, (vec){0}, n), FN(part)(v.low, (vec){0}, n)};
 }
-/* Lane i of an array of wide vectors, in doubles. */
-static inline cynorm_exact FN(wide_lane)(const double *sums, int64_t i) {
-    const double *v = sums + i / VL * 2 * VL + i % VL;
-    return (cynorm_exact){v[0], v[VL]};
-}
 
 #else
 
 typedef struct { cynorm_vec_f64 half[2]; } wide;
 
-static inline wide FN(wide_load)(const real *p) { return (wide){{load_f32_f64(p), load_f32_f64(p + VL / 2)}}; }
+/* VL / 2 floats of memory; the generic conversion would take 256 bits at a time. */
+static inline cynorm_vec_f64 FN(half_get)(const real *p) {
+#ifdef __AVX512F__
+    return (cynorm_vec_f64)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+#else
+    return load_f32_f64(p);
+#endif
+}
+static inline wide FN(wide_of)(vec v) {
+#ifdef __AVX512DQ__
+    return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)),
+                   (cynorm_vec_f64)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1))}};
+#else
+    real part[VL];
+    FN(store)(part, v);
+    return (wide){{FN(half_get)(part), FN(half_get)(part + VL / 2)}};
+#endif
+}
+static inline __attribute__((always_inline)) wide FN(wide_get)(const char *p, int dtype, int64_t n) {
+    if (n < VL || dtype != CYNORM_F32) return FN(wide_of)(FN(get)(p, dtype, n));
+    return (wide){{FN(half_get)((const real *)p), FN(half_get)((const real *)p + VL / 2)}};
+}
 static inline wide FN(wide_pair)(const real *high, const real *low) {
-    return (wide){{load_f32_f64(high) + load_f32_f64(low), load_f32_f64(high + VL / 2) + load_f32_f64(low + VL / 2)}};
+    return (wide){{FN(half_get)(high) + FN(half_get)(low), FN(half_get)(high + VL / 2) + FN(half_get)(low + VL / 2)}};
 }
 static inline wide FN(wide_splat)(real high, real low) {
     cynorm_vec_f64 v = splat_f64((double)high + low);
@@ -136,7 +156,6 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
     int64_t first = n < VL / 2 ? n : VL / 2;
     return (wide){{part_f64(v.half[0], (cynorm_vec_f64){0}, first), part_f64(v.half[1], (cynorm_vec_f64){0}, n - first)}};
 }
-static inline cynorm_exact FN(wide_lane)(const double *sums, int64_t i) { return (cynorm_exact){sums[i], 0}; }
 
 #endif
 
@@ -206,284 +225,390 @@ static void FN(activate_backward)(const cynorm_bn_tile *t, real *out, const real
 #undef EACH_ACTIVATION
 #undef PARAMETERS
 
-/* ---- the mask of ReLU: one bit per element ---- */
+/* ---- sums ---- */
 
-/* row = max(row, 0); the bits of what was positive to `bits`, whole bytes, where that is not NULL */
-static void FN(relu)(real *row, unsigned char *bits, int64_t n) {
-    for (int64_t i = 0; i < n; i += 16) {
-        unsigned word = 0;
-        for (int64_t j = i; j < n && j < i + 16; j += VL) {
-            int64_t m = n - j < VL ? n - j : VL;
-            vec x = FN(load_n)(row + j, m);
-            word |= FN(mask_bits)(x > 0) << (j - i);
-            FN(store_n)(row + j, FN(select)(x <= 0, (vec){0}, x), m);
+/* How many bytes the sums of a tile take that has n columns, or n rows in a group. */
+static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
+    return (kept_inner ? (n + VL - 1) / VL : n) * 2 * (int64_t)sizeof(wide);
+}
+
+/* What m elements from the i-th of row r add to two sums: w and w * d, where d = x - center and w = g, or d itself. */
+static inline __attribute__((always_inline)) void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r,
+                                                                 int64_t i, wide center, int64_t m, int backward, int masked,
+                                                                 int dtype) {
+    int64_t at = i * cynorm_itemsize(dtype);
+    wide d = FN(wide_minus)(FN(wide_get)(in->x + r * in->x_step + at, dtype, m), center), w = d;
+    if (backward) {
+        const char *g = in->g + r * in->g_step + at;
+        if (masked) {
+            unsigned bits = cynorm_bits_at(in->mask, in->bit + r * in->bit_step + i);
+            w = FN(wide_of)(FN(where_bits)(bits, FN(get)(g, dtype, m)));
+        } else {
+            w = FN(wide_get)(g, dtype, m);
         }
-        if (!bits) continue;
-        bits[i / 8] = (unsigned char)word;
-        if (n - i > 8) bits[i / 8 + 1] = (unsigned char)(word >> 8);
+    } else if (m < VL) {
+        w = d = FN(wide_part)(d, m); /* no element, no term */
     }
+    *first = FN(wide_add)(*first, w);
+    *second = FN(wide_fma)(w, d, *second);
 }
 
-/* 16 bits from a position; memory of the mask ends 4 bytes later than its bits. */
-static inline unsigned FN(bits_at)(const unsigned char *mask, int64_t bit) {
-    uint32_t word;
-    memcpy(&word, mask + (bit >> 3), sizeof word);
-    return word >> (bit & 7) & 0xffff;
+/* Adds rows to the sums of their columns, one column of vectors at a time. */
+static inline __attribute__((always_inline)) void FN(sum_columns)(wide *sums, cynorm_bn_rows in, int64_t count, const real *center,
+                                                                  const real *center_low, int64_t n, int backward, int masked,
+                                                                  int dtype) {
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL, sums += 2) {
+        wide first = sums[0], second = sums[1], c = FN(wide_pair)(center + i, center_low + i);
+        for (int64_t r = 0; r < count; r++) FN(sum_vector)(&first, &second, &in, r, i, c, VL, backward, masked, dtype);
+        sums[0] = first;
+        sums[1] = second;
+    }
+    if (i == n) return;
+    wide c = FN(wide_pair)(center + i, center_low + i);
+    for (int64_t r = 0; r < count; r++) FN(sum_vector)(&sums[0], &sums[1], &in, r, i, c, n - i, backward, masked, dtype);
 }
 
-/* out = g where the mask has a bit, else 0; out may be g. */
-static void FN(relu_backward)(real *out, const real *g, const unsigned char *mask, int64_t bit, int64_t stride, int64_t n) {
-    for (int64_t i = 0; i < n; i += 16) {
-        unsigned word = 0;
-        if (stride == 1) word = FN(bits_at)(mask, bit + i);
-        else
-            for (int64_t j = i; j < n && j < i + 16; j++) word |= (FN(bits_at)(mask, bit + j * stride) & 1) << (j - i);
-        for (int64_t j = i; j < n && j < i + 16; j += VL) {
-            int64_t m = n - j < VL ? n - j : VL;
-            FN(store_n)(out + j, FN(where_bits)(word >> (j - i), FN(load_n)(g + j, m)), m);
+/* Adds a row to the two sums of its statistic, in two chains. */
+static inline __attribute__((always_inline)) void FN(sum_row)(wide *sums, cynorm_bn_rows in, const real *center,
+                                                              const real *center_low, int64_t n, int backward, int masked,
+                                                              int dtype) {
+    wide first[2] = {sums[0]}, second[2] = {sums[1]}, c = FN(wide_splat)(*center, *center_low);
+    int64_t i = 0;
+    for (; i + 2 * VL <= n; i += 2 * VL) {
+        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, backward, masked, dtype);
+        FN(sum_vector)(&first[1], &second[1], &in, 0, i + VL, c, VL, backward, masked, dtype);
+    }
+    if (i + VL <= n) {
+        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, backward, masked, dtype);
+        i += VL;
+    }
+    if (i < n) FN(sum_vector)(&first[1], &second[1], &in, 0, i, c, n - i, backward, masked, dtype);
+    sums[0] = FN(wide_add)(first[0], first[1]);
+    sums[1] = FN(wide_add)(second[0], second[1]);
+}
+
+/* ---- results ---- */
+
+#define line FN(cynorm_bn_line)
+typedef struct {
+    char *out;
+    const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL where the form has none */
+    unsigned char *bits; /* where ReLU's mask goes, or NULL */
+    int64_t n;
+    int streaming;
+} line;
+
+/* Bits on their way to the mask, 16 at a time. */
+#define bits_out FN(cynorm_bits_out)
+typedef struct { unsigned char *to; uint64_t word; int count; } bits_out;
+
+/* m elements from the i-th:
+ *     NORMALIZE      (x - center) * factor + term
+ *     NORMALIZE_ADD  (x - center) * factor + term + g
+ *     GRADIENT       gain * (g + term + (x - center) * factor)
+ *     SCALE          gain * g
+ * Gated: forward, ReLU follows; backward, the mask comes first. */
+static inline __attribute__((always_inline)) void FN(combine_vector)(const line *l, const cynorm_bn_rows *in, bits_out *bits,
+                                                                     const vec *row, int64_t i, int64_t m, int streaming,
+                                                                     int kept, int form, int gated, int dtype) {
+#define COEFFICIENT(which) (kept ? FN(load)(l->coefficient[which] + i) : row[which])
+    int64_t at = i * cynorm_itemsize(dtype);
+    int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
+    vec y = {0};
+    if (form != CYNORM_NORMALIZE) y = FN(get)(in->g + at, dtype, m);
+    if (backward && gated) y = FN(where_bits)(cynorm_bits_at(in->mask, in->bit + i), y);
+    if (form == CYNORM_GRADIENT) y += COEFFICIENT(CYNORM_TERM);
+    if (form != CYNORM_SCALE) {
+        vec d = FN(get)(in->x + at, dtype, m) - COEFFICIENT(CYNORM_CENTER), factor = COEFFICIENT(CYNORM_FACTOR);
+        if (form == CYNORM_GRADIENT) y = FN(fma)(d, factor, y);
+        if (form == CYNORM_NORMALIZE) y = FN(fma)(d, factor, COEFFICIENT(CYNORM_TERM));
+        if (form == CYNORM_NORMALIZE_ADD) y += FN(fma)(d, factor, COEFFICIENT(CYNORM_TERM));
+    }
+    if (backward) y *= COEFFICIENT(CYNORM_GAIN);
+    if (!backward && gated) {
+        if (bits->to) {
+            bits->word |= (uint64_t)(FN(mask_bits)(y > 0) & ((1u << m) - 1)) << bits->count;
+            bits->count += (int)m;
+            if (bits->count >= 16) {
+                memcpy(bits->to, &bits->word, 2);
+                bits->to += 2;
+                bits->word >>= 16;
+                bits->count -= 16;
+            }
         }
+        y = FN(select)(y <= 0, (vec){0}, y);
     }
+    if (streaming) FN(put_streaming)(l->out + at, y, dtype);
+    else FN(put)(l->out + at, y, dtype, m);
+#undef COEFFICIENT
 }
 
-/* ---- rows ---- */
+static inline __attribute__((always_inline)) void FN(combine)(line l, cynorm_bn_rows in, int kept, int form, int gated, int dtype) {
+    bits_out bits = {l.bits, 0, 0};
+    vec row[4] = {{0}};
+    if (!kept)
+        for (int c = 0; c < 4; c++)
+            if (l.coefficient[c]) row[c] = FN(splat)(*l.coefficient[c]);
+    int64_t itemsize = cynorm_itemsize(dtype), i = 0;
+    if (l.streaming) {
+        int64_t head = (-(intptr_t)l.out & (VL * itemsize - 1)) / itemsize;
+        if (head > l.n) head = l.n;
+        if (head) FN(combine_vector)(&l, &in, &bits, row, 0, head, 0, kept, form, gated, dtype);
+        for (i = head; i + VL <= l.n; i += VL) FN(combine_vector)(&l, &in, &bits, row, i, VL, 1, kept, form, gated, dtype);
+    } else {
+        for (; i + VL <= l.n; i += VL) FN(combine_vector)(&l, &in, &bits, row, i, VL, 0, kept, form, gated, dtype);
+    }
+    if (i < l.n) FN(combine_vector)(&l, &in, &bits, row, i, l.n - i, 0, kept, form, gated, dtype);
+    if (bits.to) memcpy(bits.to, &bits.word, (size_t)(bits.count + 7) / 8);
+}
+
+/* ---- the loops above, once per storage type and case ---- */
+
+#define CYNORM_BN_LOOPS(T, DTYPE)                                                                                        \
+    static void FN(sum_##T)(wide *sums, cynorm_bn_rows in, int64_t count, const real *center, const real *low, int64_t n, \
+                            int kept) {                                                                                  \
+        switch (kept * 3 + (in.mask ? 2 : in.g ? 1 : 0)) {                                                               \
+        case 0: FN(sum_row)(sums, in, center, low, n, 0, 0, DTYPE); break;                                               \
+        case 1: FN(sum_row)(sums, in, center, low, n, 1, 0, DTYPE); break;                                               \
+        case 2: FN(sum_row)(sums, in, center, low, n, 1, 1, DTYPE); break;                                               \
+        case 3: FN(sum_columns)(sums, in, count, center, low, n, 0, 0, DTYPE); break;                                    \
+        case 4: FN(sum_columns)(sums, in, count, center, low, n, 1, 0, DTYPE); break;                                    \
+        case 5: FN(sum_columns)(sums, in, count, center, low, n, 1, 1, DTYPE); break;                                    \
+        }                                                                                                                \
+    }                                                                                                                    \
+    static void FN(combine_##T)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated) {                \
+        switch (kept * 8 + gated * 4 + form) {                                                                           \
+        case 0: FN(combine)(*l, *in, 0, 0, 0, DTYPE); break;                                                             \
+        case 1: FN(combine)(*l, *in, 0, 1, 0, DTYPE); break;                                                             \
+        case 2: FN(combine)(*l, *in, 0, 2, 0, DTYPE); break;                                                             \
+        case 3: FN(combine)(*l, *in, 0, 3, 0, DTYPE); break;                                                             \
+        case 4: FN(combine)(*l, *in, 0, 0, 1, DTYPE); break;                                                             \
+        case 5: FN(combine)(*l, *in, 0, 1, 1, DTYPE); break;                                                             \
+        case 6: FN(combine)(*l, *in, 0, 2, 1, DTYPE); break;                                                             \
+        case 7: FN(combine)(*l, *in, 0, 3, 1, DTYPE); break;                                                             \
+        case 8: FN(combine)(*l, *in, 1, 0, 0, DTYPE); break;                                                             \
+        case 9: FN(combine)(*l, *in, 1, 1, 0, DTYPE); break;                                                             \
+        case 10: FN(combine)(*l, *in, 1, 2, 0, DTYPE); break;                                                            \
+        case 11: FN(combine)(*l, *in, 1, 3, 0, DTYPE); break;                                                            \
+        case 12: FN(combine)(*l, *in, 1, 0, 1, DTYPE); break;                                                            \
+        case 13: FN(combine)(*l, *in, 1, 1, 1, DTYPE); break;                                                            \
+        case 14: FN(combine)(*l, *in, 1, 2, 1, DTYPE); break;                                                            \
+        case 15: FN(combine)(*l, *in, 1, 3, 1, DTYPE); break;                                                            \
+        }                                                                                                                \
+    }
+
+#if CYNORM_DOUBLE
+CYNORM_BN_LOOPS(f64, CYNORM_F64)
+#define EACH_DTYPE(dtype, call, ...) (void)(dtype), FN(call##_f64)(__VA_ARGS__)
+#else
+CYNORM_BN_LOOPS(f32, CYNORM_F32)
+CYNORM_BN_LOOPS(f16, CYNORM_F16)
+CYNORM_BN_LOOPS(bf16, CYNORM_BF16)
+#define EACH_DTYPE(dtype, call, ...)                                            \
+    switch (dtype) {                                                            \
+    case CYNORM_F16: FN(call##_f16)(__VA_ARGS__); break;                        \
+    case CYNORM_BF16: FN(call##_bf16)(__VA_ARGS__); break;                      \
+    default: FN(call##_f32)(__VA_ARGS__); break;                                \
+    }
+#endif
+#undef CYNORM_BN_LOOPS
+
+/* ---- rows of a tile ---- */
+
+#define scratch_t FN(cynorm_bn_scratch)
+typedef struct {
+    char x[CYNORM_BN_ROWS][CYNORM_BN_ROW * sizeof(real)], g[CYNORM_BN_ROWS][CYNORM_BN_ROW * sizeof(real)];
+    char out[CYNORM_BN_ROW * sizeof(real)];
+    real value[CYNORM_BN_ROW];
+    unsigned char bits[CYNORM_BN_ROWS][CYNORM_BN_ROW / 8 + 8];
+} scratch_t;
+
+_Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
 
 static inline char *FN(element)(const cynorm_bn_view *v, int64_t group, int64_t row, int64_t i) {
     return v->data + group * v->stride[2] + row * v->stride[1] + i * v->stride[0];
 }
 
-static inline int FN(row_is_real)(const cynorm_bn_view *v) {
-    return v->dtype == CYNORM_COMPUTE && v->stride[0] == sizeof(real);
+/* Whether rows are used as reals: an activation other than ReLU is computed by the row, and so is all of int8. */
+static inline int FN(as_reals)(const cynorm_bn_tile *t) {
+    return t->activation > CYNORM_RELU || t->view[CYNORM_BN_SRC].dtype == CYNORM_S8;
 }
 
-/* n elements of a view: memory itself where its type and order allow, else a copy. */
-static const real *FN(view_row)(const cynorm_bn_view *v, int64_t group, int64_t row, int64_t i, int64_t n, real *copy) {
-    const char *p = FN(element)(v, group, row, i);
-    if (FN(row_is_real)(v)) return (const real *)p;
-    FN(load_row)(copy, p, v->dtype, n, v->stride[0]);
+static inline int FN(contiguous)(const cynorm_bn_view *v) {
+    return !v->data || v->stride[0] == cynorm_itemsize(v->dtype);
+}
+
+/* Whether all rows can be used where they lie. */
+static int FN(rows_in_place)(const cynorm_bn_tile *t) {
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
+    for (int i = 0; i < CYNORM_BN_MASK; i++)
+        if (!FN(contiguous)(&t->view[i])) return 0;
+    return !FN(as_reals)(t) && (!mask->data || mask->stride[0] == 1 || t->count[0] == 1);
+}
+
+/* A row of a view, contiguous: memory itself, or a copy, converted where rows are reals. */
+static const char *FN(view_row)(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t group, int64_t row, int64_t i, int64_t n,
+                                char *copy) {
+    char *p = FN(element)(v, group, row, i);
+    if (FN(as_reals)(t) && (v->dtype != CYNORM_COMPUTE || !FN(contiguous)(v))) {
+        FN(load_row)((real *)copy, p, v->dtype, n, v->stride[0]);
+        return copy;
+    }
+    if (FN(contiguous)(v)) return p;
+    cynorm_pack(copy, p, n, v->stride[0], cynorm_itemsize(v->dtype), 0);
     return copy;
 }
 
-/* The four forms of a result; `kept` and `form` are constants. */
-static inline __attribute__((always_inline)) void FN(combine)(real *out, const real *x, const real *g, const real *center,
-                                                              const real *factor, const real *term, const real *gain, int64_t n,
-                                                              int kept, int form) {
-#define COEFFICIENT(c) (kept ? FN(load)((c) + i) : FN(splat)((c)[0]))
-    for (int64_t i = 0; i < n; i += VL) {
-        int64_t m = n - i < VL ? n - i : VL;
-        vec y = (vec){0};
-        if (form != CYNORM_NORMALIZE) y = FN(load_n)(g + i, m);
-        if (form == CYNORM_GRADIENT) y += COEFFICIENT(term);
-        if (form != CYNORM_SCALE) {
-            vec d = FN(load_n)(x + i, m) - COEFFICIENT(center);
-            if (form == CYNORM_GRADIENT) y = FN(fma)(d, COEFFICIENT(factor), y);
-            else y += FN(fma)(d, COEFFICIENT(factor), COEFFICIENT(term));
-        }
-        if (form == CYNORM_GRADIENT || form == CYNORM_SCALE) y *= COEFFICIENT(gain);
-        FN(store_n)(out + i, y, m);
-    }
-#undef COEFFICIENT
-}
-
-#define COMBINE(kept, form) FN(combine)(out, x, g, center, factor, term, gain, n, kept, form)
-#define COMBINE_EACH(kept)                                                      \
-    switch (form) {                                                             \
-    case CYNORM_NORMALIZE: COMBINE(kept, CYNORM_NORMALIZE); break;                    \
-    case CYNORM_NORMALIZE_ADD: COMBINE(kept, CYNORM_NORMALIZE_ADD); break;            \
-    case CYNORM_GRADIENT: COMBINE(kept, CYNORM_GRADIENT); break;                      \
-    default: COMBINE(kept, CYNORM_SCALE); break;                                   \
-    }
-
-/* out = (x - center) * factor + term (+ g), or gain * (g + term + (x - center) * factor), or gain * g */
-static void FN(combine_row)(real *out, const real *x, const real *g, const real *center, const real *factor, const real *term,
-                            const real *gain, int64_t n, int kept, int form) {
-    if (kept) {
-        COMBINE_EACH(1)
-    } else {
-        COMBINE_EACH(0)
-    }
-}
-
-#undef COMBINE
-#undef COMBINE_EACH
-
 /* Coefficient at an element; NULL stays NULL. */
-static inline const real *FN(at_row)(const void *p, const cynorm_bn_tile *t, int64_t row, int64_t i) {
+static inline const real *FN(coefficient)(const cynorm_bn_tile *t, const void *p, int64_t row, int64_t i) {
     return p ? (const real *)p + (t->kept_inner ? i : row) : NULL;
 }
 
-/* diff_dst before the activation; x is the row of src. */
-static const real *FN(gradient_row)(const cynorm_bn_tile *t, int64_t group, int64_t row, int64_t i, int64_t n, const real *x,
-                                    real *copy, real *value) {
-    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK], *kept = &t->view[CYNORM_BN_VALUE];
-    const real *g = FN(view_row)(&t->view[CYNORM_BN_DIFF_DST], group, row, i, n, copy);
-    if (mask->data) {
-        int64_t bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i * mask->stride[0];
-        FN(relu_backward)(copy, g, (const unsigned char *)mask->data, bit, mask->stride[0], n);
-        return copy;
+/* diff_dst times the derivative of an activation other than ReLU, as reals. */
+static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, const char *x, const char *g, int64_t group,
+                             int64_t row, int64_t i, int64_t n) {
+    const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE];
+    const real *value = s->value;
+    if (kept->data) {
+        value = (const real *)FN(view_row)(t, kept, group, row, i, n, (char *)s->value);
+    } else {
+        line l = {(char *)s->value, {FN(coefficient)(t, t->center, row, i), FN(coefficient)(t, t->gain, row, i),
+                  FN(coefficient)(t, t->bias, row, i), NULL}, NULL, n, 0};
+        cynorm_bn_rows in = {.x = x};
+        EACH_DTYPE(CYNORM_COMPUTE, combine, &l, &in, t->kept_inner, CYNORM_NORMALIZE, 0);
     }
-    if (t->activation == CYNORM_IDENTITY) return g;
-    const real *z = value;
-    if (kept->data)
-        z = FN(view_row)(kept, group, row, i, n, value);
-    else
-        FN(combine_row)(value, x, NULL, FN(at_row)(t->center, t, row, i), FN(at_row)(t->gain, t, row, i),
-                        FN(at_row)(t->bias, t, row, i), NULL, n, t->kept_inner, CYNORM_NORMALIZE);
-    FN(activate_backward)(t, copy, g, z, n);
-    return copy;
+    FN(activate_backward)(t, out, (const real *)g, value, n);
 }
 
-/* ---- scratch ---- */
-
-#define rows FN(cynorm_bn_rows)
-typedef struct {
-    real x[CYNORM_BN_ROWS][CYNORM_BN_ROW], g[CYNORM_BN_ROWS][CYNORM_BN_ROW], out[CYNORM_BN_ROW], value[CYNORM_BN_ROW];
-    char sink[2][CYNORM_BN_SINK];
-} rows;
-
-_Static_assert(sizeof(rows) <= CYNORM_BN_SCRATCH, "scratch");
-
-/* ---- sums ---- */
-
-static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
-    return (kept_inner ? (n + VL - 1) / VL : n) * 2 * (int64_t)sizeof(wide);
-}
-
-/* What a vector of a row adds to the two sums: w and w * d. Lanes past n add 0. */
-static inline __attribute__((always_inline)) void FN(sum_vector)(wide *first, wide *second, const real *x, const real *g, wide c,
-                                                                 int64_t n) {
-    real part[2][VL];
-    if (n < VL) {
-        FN(store)(part[0], FN(load_part)(x, n));
-        x = part[0];
-        if (g) FN(store)(part[1], FN(load_part)(g, n));
-        if (g) g = part[1];
+/* `count` rows of src, from group on, and of diff_dst with its mask, or of add. */
+static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other, int64_t group, int64_t row,
+                                     int64_t i, int64_t n, int64_t count) {
+    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
+    int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL, smooth = backward && t->activation > CYNORM_RELU;
+    cynorm_bn_rows in = {.x_step = src->stride[2], .g_step = other->stride[2], .bit_step = mask->stride[2]};
+    for (int64_t r = 0; r < count; r++) {
+        const char *x = FN(view_row)(t, src, group + r, row, i, n, s->x[r]);
+        if (r == 0) in.x = x;
+        if (x == s->x[r]) in.x_step = sizeof s->x[r];
+        if (!other->data) continue;
+        const char *g = FN(view_row)(t, other, group + r, row, i, n, s->g[r]);
+        if (smooth) {
+            FN(gradient_row)(t, s, (real *)s->g[r], x, g, group + r, row, i, n);
+            g = s->g[r];
+        }
+        if (r == 0) in.g = g;
+        if (g == s->g[r]) in.g_step = sizeof s->g[r];
+        if (!backward || !mask->data) continue;
+        in.bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i * mask->stride[0];
+        in.mask = (const unsigned char *)mask->data;
+        if (mask->stride[0] == 1) continue;
+        for (int64_t j = 0; j < n; j++) {
+            unsigned bit = cynorm_bits_at(in.mask, in.bit + r * mask->stride[2] + j * mask->stride[0]) & 1;
+            s->bits[r][j / 8] = (unsigned char)((j % 8 ? s->bits[r][j / 8] : 0) | bit << j % 8);
+        }
     }
-    wide d = FN(wide_minus)(FN(wide_load)(x), c);
-    if (n < VL && !g) d = FN(wide_part)(d, n);
-    wide w = g ? FN(wide_load)(g) : d;
-    *first = FN(wide_add)(*first, w);
-    *second = FN(wide_fma)(w, d, *second);
-}
-
-/* Adds a few rows to the sums of their columns; g NULL: of x - center itself. */
-static void FN(sum_columns)(wide *sums, const real *const *x, const real *const *g, const real *center, const real *center_low,
-                            int64_t count, int64_t n) {
-    for (int64_t i = 0; i < n; i += VL, sums += 2) {
-        wide first = sums[0], second = sums[1], c = FN(wide_pair)(center + i, center_low + i);
-        if (n - i >= VL)
-            for (int64_t r = 0; r < count; r++) FN(sum_vector)(&first, &second, x[r] + i, g ? g[r] + i : NULL, c, VL);
-        else
-            for (int64_t r = 0; r < count; r++) FN(sum_vector)(&first, &second, x[r] + i, g ? g[r] + i : NULL, c, n - i);
-        sums[0] = first;
-        sums[1] = second;
+    if (in.mask && mask->stride[0] != 1) {
+        in.mask = s->bits[0];
+        in.bit = 0;
+        in.bit_step = 8 * sizeof s->bits[0];
     }
-}
-
-/* Adds a row to the two sums of its statistic, in two chains. */
-static void FN(sum_row)(wide *sums, const real *x, const real *g, wide c, int64_t n) {
-    wide first[2] = {sums[0]}, second[2] = {sums[1]};
-    int64_t i = 0;
-    for (; i + 2 * VL <= n; i += 2 * VL)
-        for (int j = 0; j < 2; j++)
-            FN(sum_vector)(&first[j], &second[j], x + i + j * VL, g ? g + i + j * VL : NULL, c, VL);
-    for (; i < n; i += VL) FN(sum_vector)(first, second, x + i, g ? g + i : NULL, c, n - i < VL ? n - i : VL);
-    sums[0] = FN(wide_add)(first[0], first[1]);
-    sums[1] = FN(wide_add)(second[0], second[1]);
+    return in;
 }
 
 static void FN(bn_sums)(const cynorm_bn_tile *t) {
-    rows *s = t->scratch;
-    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
-    int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
-    int64_t n = t->count[0];
-    for (int64_t group = 0; group < t->count[2]; group += t->kept_inner ? CYNORM_BN_ROWS : 1) {
-        int64_t together = t->count[2] - group < CYNORM_BN_ROWS ? t->count[2] - group : CYNORM_BN_ROWS;
-        for (int64_t row = 0; row < t->count[1]; row++) {
-            for (int64_t i = 0; i < n; i += CYNORM_BN_ROW) {
-                int64_t m = n - i < CYNORM_BN_ROW ? n - i : CYNORM_BN_ROW;
-                const real *x[CYNORM_BN_ROWS], *g[CYNORM_BN_ROWS] = {NULL};
-                for (int64_t r = 0; r < (t->kept_inner ? together : 1); r++) {
-                    x[r] = FN(view_row)(src, group + r, row, i, m, s->x[r]);
-                    if (backward) g[r] = FN(gradient_row)(t, group + r, row, i, m, x[r], s->g[r], s->value);
-                }
-                const real *center = FN(at_row)(t->center, t, row, i), *low = FN(at_row)(t->center_low, t, row, i);
-                if (t->kept_inner)
-                    FN(sum_columns)((wide *)t->sums + i / VL * 2, x, backward ? g : NULL, center, low, together, m);
-                else
-                    FN(sum_row)((wide *)t->sums + row * 2, x[0], g[0], FN(wide_splat)(*center, *low), m);
+    scratch_t *s = t->scratch;
+    int64_t most = t->kept_inner ? CYNORM_BN_ROWS : 1;
+    int64_t piece = !t->kept_inner && FN(rows_in_place)(t) ? t->count[0] : CYNORM_BN_ROW;
+    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : t->view[CYNORM_BN_SRC].dtype;
+    for (int64_t group = 0; group < t->count[2]; group += most) {
+        int64_t count = t->count[2] - group < most ? t->count[2] - group : most;
+        for (int64_t row = 0; row < t->count[1]; row++)
+            for (int64_t i = 0; i < t->count[0]; i += piece) {
+                int64_t n = t->count[0] - i < piece ? t->count[0] - i : piece;
+                cynorm_bn_rows in = FN(input_rows)(t, s, &t->view[CYNORM_BN_DIFF_DST], group, row, i, n, count);
+                wide *sums = (wide *)t->sums + (t->kept_inner ? i / VL : row) * 2;
+                EACH_DTYPE(dtype, sum, sums, in, count, FN(coefficient)(t, t->center, row, i),
+                           FN(coefficient)(t, t->center_low, row, i), n, t->kept_inner);
             }
-        }
     }
 }
 
-/* ---- results ---- */
-
-/* Where n elements of an output are to be computed: in memory, in the sink, or in `row`, to be stored by put_row. */
-static real *FN(output_row)(const cynorm_bn_tile *t, const cynorm_bn_view *v, cynorm_sink *sink, char *p, int64_t n, real *row) {
-    if (!FN(row_is_real)(v)) return row;
-    return (real *)(t->streaming ? cynorm_sink_room(sink, p, n * (int64_t)sizeof(real)) : p);
+/* A row of reals or of storage, as computed, to where it belongs. */
+static void FN(put_row)(const cynorm_bn_tile *t, const cynorm_bn_view *v, char *p, int64_t n, char *row) {
+    if (p == row) return;
+    if (FN(as_reals)(t)) FN(store_row)(p, (const real *)row, v->dtype, n, v->stride[0]);
+    else cynorm_pack(row, p, n, v->stride[0], cynorm_itemsize(v->dtype), 1);
 }
 
-static void FN(put_row)(const cynorm_bn_tile *t, const cynorm_bn_view *v, cynorm_sink *sink, char *p, int64_t n, const real *row) {
-    int64_t itemsize = cynorm_itemsize(v->dtype);
-    if (FN(row_is_real)(v)) return;
-    if (t->streaming && v->stride[0] == itemsize) p = cynorm_sink_room(sink, p, n * itemsize);
-    FN(store_row)(p, row, v->dtype, n, v->stride[0]);
+/* diff_add: diff_dst as the mask or the activation leaves it. */
+static void FN(put_diff_add)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_rows *in, int64_t group, int64_t row, int64_t i,
+                             int64_t n, int dtype, int gated) {
+    const cynorm_bn_view *v = &t->view[CYNORM_BN_DIFF_ADD];
+    char *p = FN(element)(v, group, row, i);
+    int direct = FN(contiguous)(v) && dtype == v->dtype;
+    const real one = 1;
+    line l = {direct ? p : s->out, {NULL, NULL, NULL, &one}, NULL, n, t->streaming && direct};
+    EACH_DTYPE(dtype, combine, &l, in, 0, CYNORM_SCALE, gated);
+    FN(put_row)(t, v, p, n, l.out);
 }
 
 static void FN(bn_apply)(const cynorm_bn_tile *t) {
-    rows *s = t->scratch;
-    const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *diff_add = &v[CYNORM_BN_DIFF_ADD], *mask = &v[CYNORM_BN_MASK];
-    cynorm_sink sink[2] = {{NULL, s->sink[0], 0}, {NULL, s->sink[1], 0}};
-    int backward = v[CYNORM_BN_DIFF_DST].data != NULL, form = CYNORM_NORMALIZE;
+    scratch_t *s = t->scratch;
+    const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
+    int backward = v[CYNORM_BN_DIFF_DST].data != NULL, reals = FN(as_reals)(t), form = CYNORM_NORMALIZE;
     if (v[CYNORM_BN_ADD].data) form = CYNORM_NORMALIZE_ADD;
     if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
-    const void *factor = backward ? t->slope : t->gain, *term = backward ? t->offset : t->bias;
-    int reads_src = form != CYNORM_SCALE || (t->activation > CYNORM_RELU && !v[CYNORM_BN_VALUE].data);
+    int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
+    int64_t piece = FN(rows_in_place)(t) ? t->count[0] : CYNORM_BN_ROW;
+    int dtype = reals ? CYNORM_COMPUTE : dst->dtype;
     for (int64_t group = 0; group < t->count[2]; group++)
         for (int64_t row = 0; row < t->count[1]; row++)
-            for (int64_t i = 0; i < t->count[0]; i += CYNORM_BN_ROW) {
-                int64_t n = t->count[0] - i < CYNORM_BN_ROW ? t->count[0] - i : CYNORM_BN_ROW;
-                const real *x = reads_src ? FN(view_row)(&v[CYNORM_BN_SRC], group, row, i, n, s->x[0]) : NULL, *g = NULL;
-                if (backward) g = FN(gradient_row)(t, group, row, i, n, x, s->g[0], s->value);
-                else if (form == CYNORM_NORMALIZE_ADD) g = FN(view_row)(&v[CYNORM_BN_ADD], group, row, i, n, s->g[0]);
-                char *p = FN(element)(dst, group, row, i), *q = FN(element)(diff_add, group, row, i);
-                if (diff_add->data) {
-                    real *out = FN(output_row)(t, diff_add, &sink[1], q, n, s->g[1]);
-                    memcpy(out, g, (size_t)n * sizeof(real));
-                    FN(put_row)(t, diff_add, &sink[1], q, n, out);
+            for (int64_t i = 0; i < t->count[0]; i += piece) {
+                int64_t n = t->count[0] - i < piece ? t->count[0] - i : piece;
+                cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], group, row, i, n, 1);
+                char *p = FN(element)(dst, group, row, i);
+                int direct = FN(contiguous)(dst) && (!reals || dst->dtype == CYNORM_COMPUTE);
+                line l = {direct ? p : s->out, {FN(coefficient)(t, t->center, row, i),
+                          FN(coefficient)(t, backward ? t->slope : t->gain, row, i),
+                          FN(coefficient)(t, backward ? t->offset : t->bias, row, i), FN(coefficient)(t, t->gain, row, i)}, NULL, n,
+                          t->streaming && direct && !reals};
+                if (v[CYNORM_BN_DIFF_ADD].data) FN(put_diff_add)(t, s, &in, group, row, i, n, dtype, gated);
+                if (!backward && mask->data) {
+                    int64_t bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i;
+                    l.bits = (unsigned char *)mask->data + bit / 8;
                 }
-                real *out = FN(output_row)(t, dst, &sink[0], p, n, s->out);
-                FN(combine_row)(out, x, g, FN(at_row)(t->center, t, row, i), FN(at_row)(factor, t, row, i),
-                                FN(at_row)(term, t, row, i), FN(at_row)(t->gain, t, row, i), n, t->kept_inner, form);
-                if (!backward) {
+                EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, form, gated);
+                if (!backward && t->activation > CYNORM_RELU) {
                     if (v[CYNORM_BN_VALUE].data) {
                         char *z = FN(element)(&v[CYNORM_BN_VALUE], group, row, i);
-                        FN(store_row)(z, out, v[CYNORM_BN_VALUE].dtype, n, v[CYNORM_BN_VALUE].stride[0]);
+                        FN(store_row)(z, (const real *)l.out, v[CYNORM_BN_VALUE].dtype, n, v[CYNORM_BN_VALUE].stride[0]);
                     }
-                    if (t->activation == CYNORM_RELU) {
-                        int64_t bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i;
-                        FN(relu)(out, mask->data ? (unsigned char *)mask->data + bit / 8 : NULL, n);
-                    } else if (t->activation != CYNORM_IDENTITY) {
-                        FN(activate)(t, out, n);
-                    }
+                    FN(activate)(t, (real *)l.out, n);
                 }
-                FN(put_row)(t, dst, &sink[0], p, n, out);
+                FN(put_row)(t, dst, p, n, l.out);
             }
-    cynorm_sink_flush(&sink[0], 1);
-    cynorm_sink_flush(&sink[1], 1);
 }
+
+#undef line
+#undef bits_out
+#undef scratch_t
+#undef EACH_DTYPE
 
 /* ---- from sums to coefficients ---- */
 
 /* Sum `which` (0 or 1) of statistic k, lanes in a fixed order. */
 static cynorm_exact FN(sum_of)(const cynorm_bn_unit *u, int64_t k, int which) {
+    int64_t first = u->kept_inner ? k : k * VL, step = u->kept_inner ? u->n : 1, lanes = u->kept_inner ? u->repeat : VL;
     cynorm_exact sum = {0, 0};
-    int64_t lanes = u->kept_inner ? u->repeat : VL;
-    for (int64_t j = 0; j < lanes; j++) {
-        int64_t lane = u->kept_inner ? k + j * u->n : k * VL + j;
+    for (int64_t j = 0, lane = first; j < lanes; j++, lane += step) {
         /* the two sums of a vector follow each other */
-        sum = cynorm_exact_add(sum, FN(wide_lane)((const double *)u->sums, (lane / VL * 2 + which) * VL + lane % VL));
+        const double *p = (const double *)u->sums + (lane / VL * 2 + which) * (int64_t)(sizeof(wide) / sizeof(double)) + lane % VL;
+#if CYNORM_DOUBLE
+        sum = cynorm_exact_add(sum, (cynorm_exact){p[0], p[VL]});
+#else
+        sum.high += *p;
+#endif
     }
     return sum;
 }
@@ -557,4 +682,3 @@ static void FN(bn_store_row)(char *dst, const void *src, int dtype, int64_t n, i
 }
 
 #undef wide
-#undef rows

@@ -108,9 +108,17 @@ static inline vec FN(load_bf16)(const void *p) { return (vec)(FN(widen)(p) << 16
 static inline hvec FN(pack_bf16)(vec v) {
     uvec u = (uvec)v;
     uvec rounded = u + 0x7fff + ((u >> 16) & 1);
+#ifdef __AVX512BW__
+    /* the high words, in one permutation */
+    static const uint16_t odd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
+    __m512i r = _mm512_mask_or_epi32((__m512i)rounded, nan, (__m512i)u, _mm512_set1_epi32(0x400000));
+    return (hvec)_mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_loadu_si512(odd), r));
+#else
     ivec nan = v != v;
     u = (rounded & ~(uvec)nan) | ((u | 0x400000) & (uvec)nan);
     return FN(narrow)(u >> 16);
+#endif
 }
 
 #if defined(__F16C__) && CYNORM_VBYTES == 64
