@@ -42,6 +42,7 @@ cdef enum:
     ROW = 4096                      # elements: a longer kept row is cut
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
+    TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     CHUNK = 1 << 13                 # elements a chunk has at least
     TASKS = 64                      # chunks are cut to have about as many tasks
     FEW_TASKS = 8                   # as many are enough where a unit fits the cache
@@ -84,6 +85,7 @@ ctypedef struct plan_t:
     int64_t others, others_cut, others_cuts     # all further reduced axes together
     int64_t chunks
     int64_t sums_bytes              # of one chunk
+    bint two_units_fit              # the cache, so that the next one is worth fetching early
 
 ctypedef struct state_t:
     const plan_t *plan
@@ -243,6 +245,8 @@ cdef void make_plan(const bn_problem *p, const bn_call *call, plan_t *plan) noex
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]
+    plan.two_units_fit = nbytes >= STREAMING and 2 * plan.cut * plan.count * cynorm_itemsize(src.dtype) * (
+        1 if call.data[CYNORM_BN_DIFF_DST] == NULL else 2) <= TWO_UNITS
     plan.sums_bytes = kernels_of(plan).bn_sums_bytes(t.kept_inner, plan.cut * plan.repeat)
 
 
@@ -405,8 +409,9 @@ cdef void finish(const state_t *s, int64_t unit, char *sums) noexcept nogil:
     k.bn_coefficients(&u)
 
 
-cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
-    """One step over a chunk of a unit."""
+cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch,
+                int64_t ahead) noexcept nogil:
+    """One step over a chunk of a unit; the thread's next unit is `ahead` of it, where that is known."""
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t = plan.tile
@@ -416,6 +421,9 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef int i
     t.scratch = scratch
     t.sums = sums
+    if ahead and unit % plan.cuts + ahead < plan.cuts and not t.kept_inner:
+        t.next[0] = ahead * plan.cut * plan.group.stride[CYNORM_BN_SRC]
+        t.next[1] = ahead * plan.cut * plan.group.stride[CYNORM_BN_DIFF_DST]
     t.center = s.array[CENTER] + each
     t.center_low = s.array[CENTER_LOW] + each
     t.gain = s.array[GAIN] + each
@@ -462,7 +470,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         shift_all(&t, plan.reduced, plan.reduceds, at, -1)
 
 
-cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:
+cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch, int team) noexcept nogil:
     cdef const plan_t *plan = s.plan
     cdef int64_t unit = task, chunk = 0
     cdef char *sums = scratch + CYNORM_BN_SCRATCH
@@ -473,11 +481,11 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
         sums = s.sums + (unit * plan.chunks + chunk) * plan.sums_bytes
     if steps & SUMS:
         memset(sums, 0, plan.sums_bytes)
-        visit(s, unit, chunk, SUMS, sums, scratch)
+        visit(s, unit, chunk, SUMS, sums, scratch, 0)
     if steps & FINISH:
         finish(s, unit, sums)
     if steps & COMBINE:
-        visit(s, unit, chunk, COMBINE, sums, scratch)
+        visit(s, unit, chunk, COMBINE, sums, scratch, team if steps & FINISH and s.plan.two_units_fit else 0)
 
 
 cdef int run_tasks(const state_t *s, int64_t tasks, int steps, bint reverse, int team) noexcept nogil:
@@ -493,7 +501,7 @@ cdef int run_tasks(const state_t *s, int64_t tasks, int steps, bint reverse, int
         if scratch == NULL:
             return -1
         for i in range(tasks):
-            run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch))
+            run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch), team)
         free(scratch)
         if streaming:
             kernels().fence()
@@ -504,7 +512,7 @@ cdef int run_tasks(const state_t *s, int64_t tasks, int steps, bint reverse, int
             failed[0] = -1
         for i in prange(tasks, schedule="dynamic"):
             if scratch != NULL:
-                run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch))
+                run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch), team)
         free(scratch)
         if streaming:
             kernels().fence()

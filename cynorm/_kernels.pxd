@@ -67,6 +67,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         const void *slope
         const void *offset
         void *sums
+        int64_t next[2]
         cynorm_activation activation
         double parameter[3]
         int streaming

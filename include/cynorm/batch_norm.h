@@ -27,11 +27,27 @@ enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
+/* Bytes that a sequential read is prefetched ahead, into the second-level cache: a core alone does not ask early enough. */
+enum { CYNORM_BN_AHEAD = 4096 };
+
+/* Where to prefetch while reading at p: `by` ahead, and `jump` further where that is past `end`. */
+typedef struct {
+    int64_t by, jump;
+    const char *end;
+} cynorm_bn_ahead;
+
+static inline void cynorm_bn_prefetch(const char *p, const cynorm_bn_ahead *a) {
+    p += a->by;
+    if (p >= a->end) p += a->jump;
+    __builtin_prefetch(p, 0, 2);
+}
+
 /* Rows of one storage type, each contiguous, `step` apart in bytes (the mask's in bits); NULL where absent. */
 typedef struct {
     const char *x, *g;
     const unsigned char *mask;
     int64_t x_step, g_step, bit, bit_step;
+    cynorm_bn_ahead x_ahead, g_ahead;
 } cynorm_bn_rows;
 
 /* 16 bits from a position; memory of the mask ends 4 bytes later than its bits. */
@@ -237,9 +253,12 @@ static inline __attribute__((always_inline)) void FN(sum_vector)(wide *first, wi
                                                                  int64_t i, wide center, int64_t m, int backward, int masked,
                                                                  int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
-    wide d = FN(wide_minus)(FN(wide_get)(in->x + r * in->x_step + at, dtype, m), center), w = d;
+    const char *x = in->x + r * in->x_step + at;
+    cynorm_bn_prefetch(x, &in->x_ahead);
+    wide d = FN(wide_minus)(FN(wide_get)(x, dtype, m), center), w = d;
     if (backward) {
         const char *g = in->g + r * in->g_step + at;
+        cynorm_bn_prefetch(g, &in->g_ahead);
         if (masked) {
             unsigned bits = cynorm_bits_at(in->mask, in->bit + r * in->bit_step + i);
             w = FN(wide_of)(FN(where_bits)(bits, FN(get)(g, dtype, m)));
@@ -316,7 +335,11 @@ static inline __attribute__((always_inline)) void FN(combine_vector)(const line 
     int64_t at = i * cynorm_itemsize(dtype);
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
     vec y = {0};
-    if (form != CYNORM_NORMALIZE) y = FN(get)(in->g + at, dtype, m);
+    if (form != CYNORM_NORMALIZE) {
+        cynorm_bn_prefetch(in->g + at, &in->g_ahead);
+        y = FN(get)(in->g + at, dtype, m);
+    }
+    if (form != CYNORM_SCALE) cynorm_bn_prefetch(in->x + at, &in->x_ahead);
     if (backward && gated) y = FN(where_bits)(cynorm_bits_at(in->mask, in->bit + i), y);
     if (form == CYNORM_GRADIENT) y += COEFFICIENT(CYNORM_TERM);
     if (form != CYNORM_SCALE) {
@@ -481,12 +504,33 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
     FN(activate_backward)(t, out, (const real *)g, value, n);
 }
 
+/* Ahead of a row: in the next unit, where its place is known, else further in this tile. */
+static cynorm_bn_ahead FN(ahead_of)(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next, int64_t group, int64_t row,
+                                    int64_t count) {
+    int64_t itemsize = cynorm_itemsize(v->dtype), bytes = t->count[0] * itemsize;
+    cynorm_bn_ahead a = {next, 0, (const char *)UINTPTR_MAX};
+    if (next) return a;
+    if (t->kept_inner && count > 1) {
+        a.by = count * v->stride[2];
+        return a;
+    }
+    a.by = CYNORM_BN_AHEAD;
+    if (t->kept_inner && v->stride[2] == bytes) return a;
+    /* the rows of a group follow on, or not */
+    int64_t last = v->stride[1] == bytes ? t->count[1] - 1 : row;
+    a.end = FN(element)(v, group, last, 0) + bytes;
+    a.jump = (last + 1 < t->count[1] ? FN(element)(v, group, last + 1, 0) : FN(element)(v, group + 1, 0, 0)) - a.end;
+    return a;
+}
+
 /* `count` rows of src, from group on, and of diff_dst with its mask, or of add. */
 static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other, int64_t group, int64_t row,
                                      int64_t i, int64_t n, int64_t count) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL, smooth = backward && t->activation > CYNORM_RELU;
     cynorm_bn_rows in = {.x_step = src->stride[2], .g_step = other->stride[2], .bit_step = mask->stride[2]};
+    in.x_ahead = FN(ahead_of)(t, src, t->next[0], group, row, count);
+    if (other->data) in.g_ahead = FN(ahead_of)(t, other, t->next[1], group, row, count);
     for (int64_t r = 0; r < count; r++) {
         const char *x = FN(view_row)(t, src, group + r, row, i, n, s->x[r]);
         if (r == 0) in.x = x;

@@ -82,6 +82,7 @@ typedef struct {
     int64_t bit;       /* where in the mask the tile begins; in forward a multiple of 8, as its strides of rows are */
     const void *center, *center_low, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
+    int64_t next[2];   /* how far the next unit of the thread is, of src and of diff_dst; 0 where that is not known */
     cynorm_activation activation;
     double parameter[3];
     int streaming;     /* whether the outputs bypass the cache */
