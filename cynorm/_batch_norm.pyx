@@ -806,11 +806,11 @@ cdef class Problem:
             call.parameter[SHIFT] = &t[SHIFT]
         new_mean, new_variance = running_mean, running_variance
         if running_mean is not None:
-            describe_output(running_mean, "running_mean", &t[RUNNING_MEAN])
+            running_mean = describe_output(running_mean, "running_mean", &t[RUNNING_MEAN])
             new_mean = self.parameter(running_mean, "running_mean", &x, reduced, &t[RUNNING_MEAN])
             call.parameter[RUNNING_MEAN] = &t[RUNNING_MEAN]
         if running_variance is not None:
-            describe_output(running_variance, "running_variance", &t[RUNNING_VARIANCE])
+            running_variance = describe_output(running_variance, "running_variance", &t[RUNNING_VARIANCE])
             new_variance = self.parameter(running_variance, "running_variance", &x, reduced, &t[RUNNING_VARIANCE])
             call.parameter[RUNNING_VARIANCE] = &t[RUNNING_VARIANCE]
         if add is not None:
@@ -820,11 +820,11 @@ cdef class Problem:
         if out is None:
             out = empty_like(src, &d)
         else:
-            describe_output(out, "out", &d, not training)
+            array = describe_output(out, "out", &d, not training)
             check_same(&d, "out", &x, "src")
-            check_overlap(out, &d, src, &x, "src", True)
+            check_overlap(array, &d, src, &x, "src", True)
             if add is not None:
-                check_overlap(out, &d, add, &a, "add", True)
+                check_overlap(array, &d, add, &a, "add", True)
         if training:
             mean = self.new_parameter(None, &x, reduced, &t[MEAN])
             variance = self.new_parameter(None, &x, reduced, &t[VARIANCE])
@@ -908,10 +908,10 @@ cdef class Problem:
         if out is None:
             out = empty_like(src, &d)
         else:
-            describe_output(out, "out", &d)
+            array = describe_output(out, "out", &d)
             check_same(&d, "out", &x, "src")
-            check_overlap(out, &d, src, &x, "src", True)
-            check_overlap(out, &d, diff_dst, &g, "diff_dst", True)
+            check_overlap(array, &d, src, &x, "src", True)
+            check_overlap(array, &d, diff_dst, &g, "diff_dst", True)
         diff_add = None
         diff_scale = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SCALE])
         diff_shift = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SHIFT])

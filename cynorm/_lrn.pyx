@@ -615,9 +615,9 @@ cdef class Problem:
         if out is None:
             out = empty_like(src, &d)
         else:
-            describe_output(out, "out", &d)
+            array = describe_output(out, "out", &d)
             check_same(&d, "out", &s, "src")
-            check_overlap(out, &d, src, &s, "src", True)
+            check_overlap(array, &d, src, &s, "src", True)
         if workspace is None:
             with nogil:
                 status = lrn_forward(&self.p, &s, &d, NULL, threads)
@@ -652,12 +652,12 @@ cdef class Problem:
         if out is None:
             out = empty_like(src, &d)
         else:
-            describe_output(out, "out", &d)
+            array = describe_output(out, "out", &d)
             check_same(&d, "out", &s, "src")
-            check_overlap(out, &d, src, &s, "src", True)
-            check_overlap(out, &d, diff_dst, &g, "diff_dst", True)
+            check_overlap(array, &d, src, &s, "src", True)
+            check_overlap(array, &d, diff_dst, &g, "diff_dst", True)
             if dst is not None:
-                check_overlap(out, &d, dst, &y, "dst", True)
+                check_overlap(array, &d, dst, &y, "dst", True)
         if workspace is None:
             with nogil:
                 status = lrn_backward(&self.p, &g, &s, given, &d, NULL, threads)

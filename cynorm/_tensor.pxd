@@ -2,7 +2,7 @@ from cynorm._kernels cimport cynorm_tensor
 from libc.stdint cimport int64_t
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
-cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=*) except -1
+cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=*)
 cdef object empty_like(object array, cynorm_tensor *t)
 cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1
 cdef int check_overlap(object out, const cynorm_tensor *t, object array, const cynorm_tensor *other, str name,

@@ -4,6 +4,7 @@
 cimport numpy as cnp
 import numpy as np
 
+from cynorm._interop cimport as_array
 from cynorm._kernels cimport (
     CYNORM_BF16, CYNORM_DTYPES, CYNORM_F16, CYNORM_F32, CYNORM_F64, CYNORM_S8, cynorm_itemsize,
     cynorm_tensor,
@@ -72,7 +73,7 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False
     if isinstance(obj, np.ndarray):
         a = obj
     else:
-        a = as_array(obj, name)
+        a = as_array(obj, name, False)
     t.dtype = code_of(a)
     if t.dtype >= CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
         refuse_dtype(a, name, integers)
@@ -86,25 +87,15 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False
     return a
 
 
-def as_array(obj, name):
-    """Whatever speaks the buffer protocol, an array interface or DLPack, or nested lists of numbers, as an array."""
-    if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
-        return np.from_dlpack(obj)
-    try:
-        return np.asarray(obj)
-    except ValueError as error:
-        raise ValueError(f"{name} must be an array of numbers: {error}") from None
-
-
 def refuse_dtype(array, name, integers):
     allowed = f"float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
     raise TypeError(f"{name} must be {allowed}, got {array.dtype!r}")
 
 
-cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=False) except -1:
-    """Fill t from an array to be written to."""
+cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=False):
+    """Fill t from whatever is to be written to and return an array of its memory (itself, where it is one)."""
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"{name} must be a NumPy array, got {type(out).__name__}")
+        out = as_array(out, name, True)
     describe(out, name, t, integers)
     if not cnp.PyArray_ISWRITEABLE(out):
         raise ValueError(f"{name} must be writable, got a read-only array")
@@ -112,7 +103,7 @@ cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=F
     cdef int done = 0, axis, i
     for i in range(t.ndim):
         if t.shape[i] == 0:
-            return 0
+            return out
     # elements overlap unless each stride, smallest first, steps over all the smaller ones
     while done != (1 << t.ndim) - 1:
         axis = -1
@@ -124,7 +115,7 @@ cdef int describe_output(object out, str name, cynorm_tensor *t, bint integers=F
             if abs(t.strides[axis]) < reach:
                 raise ValueError(f"{name} must not overlap itself, got strides {out.strides} for shape {out.shape}")
             reach += abs(t.strides[axis]) * (t.shape[axis] - 1)
-    return 0
+    return out
 
 
 cdef object empty_like(object array, cynorm_tensor *t):

@@ -193,7 +193,7 @@ def test_mixed_dtypes(argument, dtype):
 
 
 def test_outputs():
-    """`out` is a writable NumPy array whose elements are all distinct."""
+    """`out` is writable memory whose elements are all distinct."""
     lrn = cynorm.LRN()
     self_overlapping = np.lib.stride_tricks.as_strided(array((64,), fill=7), SHAPE, (96, 4, 8, 4))
     repeated = np.lib.stride_tricks.as_strided(array((128,), fill=7), SHAPE, (0, 4, 32, 96))
@@ -203,7 +203,6 @@ def test_outputs():
         (repeated, ValueError, ["overlap", str(repeated.strides)]),
         (array().tolist(), TypeError, ["list"]),
         ("out", TypeError, ["str"]),
-        (memoryview(array()), TypeError, ["memoryview"]),
     ):
         refuses(error, "out", *words, call=lambda out=out: lrn.forward(array(), out=out))
         refuses(error, "out", *words, call=lambda out=out: lrn.backward(array(), array(), out=out))

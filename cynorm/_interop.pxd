@@ -1,0 +1,1 @@
+cdef object as_array(object obj, str name, bint writing)

@@ -1,0 +1,201 @@
+"""Arrays of other libraries: read and written in place, by DLPack, __array_interface__ and the buffer protocol."""
+
+import array
+import gc
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cynorm
+import reference
+
+LRN = cynorm.LRN(alpha=1.0)
+SRC = np.random.default_rng(0).standard_normal((2, 8, 3, 4)).astype(np.float32)
+
+
+class Interface:
+    """Speaks __array_interface__ and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+class DLPack:
+    """Speaks DLPack and nothing else, as libraries do from its version 1.0 on, or as they did before."""
+
+    device = (1, 0)
+
+    def __init__(self, array, versioned=True):
+        self.array = array
+        self.versioned = versioned
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **options):
+        if not self.versioned and options:
+            raise TypeError("__dlpack__() takes no keyword arguments")
+        return self.array.__dlpack__(**options)
+
+
+WRAPPERS = {
+    "interface": Interface,
+    "buffer": memoryview,
+    "dlpack": DLPack,
+    "dlpack before 1.0": lambda array: DLPack(array, versioned=False),
+}
+
+
+@pytest.fixture(params=WRAPPERS.values(), ids=WRAPPERS)
+def wrap(request):
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("view", [np.asarray, np.transpose, lambda a: a[::-1, ::2]], ids=["C", "F", "strided"])
+def test_reads_and_writes_in_place(wrap, dtype, view):
+    src = view(SRC.astype(dtype))
+    memory = np.zeros_like(src)
+    out = wrap(memory)
+    expected = LRN.forward(src)
+    assert LRN.forward(wrap(src), out=out) is out
+    np.testing.assert_array_equal(memory, expected)
+    assert LRN.backward(wrap(src), wrap(src), out=out) is out
+    np.testing.assert_array_equal(memory, LRN.backward(src, src))
+
+
+def test_writes_in_place_over_the_source(wrap):
+    memory = SRC.copy()
+    same = wrap(memory)
+    LRN.forward(same, out=same)
+    np.testing.assert_array_equal(memory, LRN.forward(SRC))
+    with pytest.raises(ValueError, match="out must be the same array or not overlap src"):
+        LRN.forward(wrap(memory[:, :4]), out=wrap(memory[:, 2:6]))
+
+
+def test_batch_norm_takes_and_updates_them(wrap):
+    bn = cynorm.BatchNorm()
+    scale, shift = np.linspace(1, 2, 16, dtype=np.float32).reshape(2, 8)
+    running = np.zeros((2, 8), np.float32)
+    expected_running = running.copy()
+    out = wrap(np.empty_like(SRC))
+    expected = bn.forward_training(
+        SRC, scale, shift, running_mean=expected_running[0], running_variance=expected_running[1]
+    )
+    result = bn.forward_training(
+        wrap(SRC),
+        wrap(scale),
+        wrap(shift),
+        out=out,
+        running_mean=wrap(running[0]),
+        running_variance=wrap(running[1]),
+    )
+    assert result[0] is out
+    np.testing.assert_array_equal(np.asarray(getattr(out, "array", out)), expected[0])
+    np.testing.assert_array_equal(result[1], expected[1])
+    np.testing.assert_array_equal(running, expected_running)
+
+
+def test_lists_are_read_and_not_written():
+    np.testing.assert_array_equal(LRN.forward(SRC.astype(np.float64).tolist()), LRN.forward(SRC.astype(np.float64)))
+    with pytest.raises(TypeError, match="out must be an array, or share its memory .* got list"):
+        LRN.forward(SRC, out=SRC.tolist())
+
+
+def test_flat_buffers():
+    flat = array.array("f", range(6))
+    bn = cynorm.BatchNorm(axes=(0,))
+    expected = bn.forward_training(np.array(flat))[0]
+    assert bn.forward_training(flat, out=flat)[0] is flat
+    np.testing.assert_array_equal(flat, expected)
+
+
+def test_read_only_memory_is_read_and_not_written():
+    read_only = SRC.copy()
+    read_only.flags.writeable = False
+    for wrap in (Interface, memoryview, DLPack):
+        np.testing.assert_array_equal(LRN.forward(wrap(read_only)), LRN.forward(SRC))
+        with pytest.raises(ValueError, match="out must be writable"):
+            LRN.forward(SRC, out=wrap(read_only))
+
+
+def test_empty_tensors(wrap):
+    assert LRN.forward(wrap(np.empty((0, 8, 3, 4), np.float32))).shape == (0, 8, 3, 4)
+
+
+def test_other_devices_and_data_types_are_refused():
+    tensor = DLPack(SRC)
+    tensor.device = (2, 0)
+    with pytest.raises(TypeError, match=r"src must share its memory, got DLPack .* device \(2, 0\), not on the CPU"):
+        LRN.forward(tensor)
+    with pytest.raises(TypeError, match="src must share its memory.* code 5, 64 bits"):
+        LRN.forward(DLPack(SRC.astype(np.complex64)))
+    with pytest.raises(TypeError, match="src must be float32"):
+        LRN.forward(DLPack(SRC.astype(np.int8)))
+
+
+def test_borrowed_memory_is_given_back():
+    memory = SRC.copy()
+    alive = weakref.ref(memory)
+    for versioned in (True, False):
+        LRN.forward(DLPack(memory, versioned))
+    del memory
+    gc.collect()
+    assert alive() is None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# PyTorch, where it is installed
+
+
+def torch_tensor(torch, array):
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+@pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
+def test_torch_tensors(dtype):
+    torch = pytest.importorskip("torch")
+    src = SRC.astype(dtype)
+    tensor = torch_tensor(torch, src.copy())
+    expected = LRN.forward(src)
+    np.testing.assert_array_equal(LRN.forward(tensor), expected)
+    out = torch.empty_like(tensor)
+    assert LRN.forward(tensor, out=out) is out
+    assert torch.equal(out, torch_tensor(torch, expected))
+    channels_last = tensor.to(memory_format=torch.channels_last)
+    result = LRN.forward(channels_last)
+    assert result.strides == tuple(s * src.itemsize for s in channels_last.stride())
+    np.testing.assert_array_equal(result, expected)
+    assert LRN.forward(tensor, out=tensor) is tensor
+    assert torch.equal(tensor, out)
+
+
+def test_torch_tensors_that_cannot_be_shared_are_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="src must share its memory, got Tensor .*require grad"):
+        LRN.forward(torch.zeros(2, 8, 3, 4, requires_grad=True))
+    with pytest.raises(TypeError, match="src must share its memory, got Tensor"):
+        LRN.forward(torch.zeros(2, 8, 3, 4, device="meta"))
+    with pytest.raises(TypeError, match="src must be float32"):
+        LRN.forward(torch.zeros(2, 8, 3, 4, dtype=torch.int8))
+
+
+def test_batch_norm_updates_torch_statistics():
+    torch = pytest.importorskip("torch")
+    src = torch.from_numpy(SRC)
+    module = torch.nn.BatchNorm2d(8).train()
+    expected = module(src).detach()
+    running_mean, running_variance = torch.zeros(8), torch.ones(8)
+    out = torch.empty_like(src)
+    cynorm.BatchNorm().forward_training(
+        src, module.weight.detach(), module.bias.detach(), out=out, running_mean=running_mean,
+        running_variance=running_variance,
+    )
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(running_mean, module.running_mean)
+    torch.testing.assert_close(running_variance, module.running_var)
