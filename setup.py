@@ -45,6 +45,12 @@ class BuildExt(build_ext):
         super().build_extension(ext)
 
 
+def recorded_flags():
+    """The compile flags as a C string, for cynorm.show_config()."""
+    rows = {"all": C_FLAGS, **{name: flags for name, flags in KERNELS.items() if flags}}
+    return '"' + "; ".join(f"{name}: {' '.join(flags)}" for name, flags in rows.items()) + '"'
+
+
 HEADERS = [f"include/cynorm/{name}" for name in sorted(os.listdir("include/cynorm"))]
 compile_flags, link_flags = openmp()
 extensions = [
@@ -52,7 +58,8 @@ extensions = [
         f"cynorm.{name}",
         [f"cynorm/{name}.pyx"],
         include_dirs=["include", "cynorm", numpy.get_include()],
-        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION"),
+                       ("CYNORM_FLAGS", recorded_flags())],
         extra_compile_args=C_FLAGS + (compile_flags if name in THREADED else []),
         extra_link_args=link_flags if name in THREADED else [],
         libraries=[] if sys.platform == "win32" else ["m"],

@@ -4,6 +4,7 @@ from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threa
 from cynorm._workspace import Workspace
 from cynorm.bandwidth import streaming_limit
 from cynorm.batch_norm import Activation, BatchNorm, BatchNormGradients, batch_norm, batch_norm_backward
+from cynorm.config import get_include, show_config
 from cynorm.lrn import LRN, lrn, lrn_backward
 
 __version__ = "0.1.0"
@@ -17,10 +18,12 @@ __all__ = [
     "available_isas",
     "batch_norm",
     "batch_norm_backward",
+    "get_include",
     "get_num_threads",
     "isa",
     "lrn",
     "lrn_backward",
     "set_num_threads",
+    "show_config",
     "streaming_limit",
 ]

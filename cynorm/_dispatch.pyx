@@ -18,11 +18,34 @@ cdef extern from *:
     """
     #ifdef _OPENMP
     #include <omp.h>
+    #define CYNORM_OPENMP _OPENMP
     #else
     static int omp_get_max_threads(void) { return 1; }
+    #define CYNORM_OPENMP 0
+    #endif
+
+    #if defined(__clang__)
+    #define CYNORM_COMPILER __VERSION__
+    #else
+    #define CYNORM_COMPILER "GCC " __VERSION__
+    #endif
+
+    /* the file that holds OpenMP's runtime, "" where unknown */
+    #if defined(_OPENMP) && !defined(_WIN32)
+    #include <dlfcn.h>
+    static const char *cynorm_openmp_file(void) {
+        Dl_info info;
+        return dladdr((void *)omp_get_max_threads, &info) ? info.dli_fname : "";
+    }
+    #else
+    static const char *cynorm_openmp_file(void) { return ""; }
     #endif
     """
     int omp_get_max_threads() nogil
+    const int CYNORM_OPENMP
+    const char *CYNORM_COMPILER
+    const char *CYNORM_FLAGS         # given by setup.py
+    const char *cynorm_openmp_file()
 
 cdef const cynorm_kernels *table = NULL
 cdef int threads = 0  # 0: whatever OpenMP would use
@@ -130,6 +153,13 @@ def isa():
     True
     """
     return table.name.decode()
+
+
+def build():
+    """The compiler, its flags and the OpenMP runtime, for `cynorm.config`."""
+    flags = dict(item.split(": ") for item in CYNORM_FLAGS.decode().split("; "))
+    openmp = {"version": CYNORM_OPENMP, "runtime": cynorm_openmp_file().decode()} if CYNORM_OPENMP else None
+    return {"compiler": CYNORM_COMPILER.decode(), "flags": flags, "openmp": openmp}
 
 
 def _select(name):

@@ -1,0 +1,85 @@
+"""What this installation was built with and runs on."""
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from cynorm import _dispatch
+
+__all__ = ["config", "get_include", "show_config"]
+
+
+def get_include():
+    """The directory to add to a compiler's include path for ``#include <cynorm/cynorm.h>``.
+
+    Examples
+    --------
+    >>> import cynorm, os
+    >>> os.path.exists(os.path.join(cynorm.get_include(), "cynorm", "cynorm.h"))
+    True
+    """
+    package = Path(__file__).parent
+    installed = package / "include"
+    return str(installed if installed.is_dir() else package.parent / "include")
+
+
+def config():
+    """What `show_config` prints, as a dict.
+
+    Returns
+    -------
+    dict
+        ``version``, ``python``, ``numpy``, ``ml_dtypes`` (None where it is not installed), ``machine``, ``compiler``,
+        ``flags`` (of all C code, and what each instruction set adds), ``isas_built``, ``isas_available``, ``isa`` (the
+        one in force), ``openmp`` (its version as a date, the runtime's file; None where built without), ``threads``
+        (of a call that does not say) and ``cpus`` (that this process may use).
+
+    Examples
+    --------
+    >>> import cynorm.config
+    >>> settings = cynorm.config.config()
+    >>> settings["isa"] in settings["isas_available"]
+    True
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    from cynorm import __version__
+
+    try:
+        ml_dtypes = version("ml_dtypes")
+    except PackageNotFoundError:
+        ml_dtypes = None
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "version": __version__,
+        "python": f"{platform.python_implementation()} {sys.version.split()[0]}",
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes,
+        "machine": platform.machine(),
+        **_dispatch.build(),
+        "isas_built": _dispatch.built_isas(),
+        "isas_available": _dispatch.available_isas(),
+        "isa": _dispatch.isa(),
+        "threads": _dispatch.get_num_threads(),
+        "cpus": len(affinity(0)) if affinity else os.cpu_count(),
+    }
+
+
+def show_config():
+    """Print what this installation was built with and runs on: put it into bug reports.
+
+    Examples
+    --------
+    >>> import cynorm
+    >>> cynorm.show_config()  # doctest: +ELLIPSIS
+    version         ...
+    """
+    for name, value in config().items():
+        if isinstance(value, dict):
+            value = "\n".join(f"{key}: {item}" for key, item in value.items())
+        elif isinstance(value, tuple):
+            value = ", ".join(value)
+        print(f"{name:<16}{value}".replace("\n", "\n" + " " * 16))
