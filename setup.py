@@ -19,7 +19,7 @@ if X86:
 
 # No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
 C_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-MODULES = ("_dispatch", "_interop", "_tensor", "_workspace", "_bandwidth", "_lrn", "_batch_norm")
+MODULES = ("_dispatch", "_interop", "_tensor", "_workspace", "_bandwidth", "_lrn", "_batch_norm", "_api")
 THREADED = ("_dispatch", "_bandwidth", "_lrn", "_batch_norm")
 
 

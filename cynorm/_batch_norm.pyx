@@ -24,7 +24,27 @@ from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
     CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
-    cynorm_activation, cynorm_bn_tile, cynorm_bn_unit, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
+    cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit, cynorm_itemsize,
+    cynorm_real_kernels, cynorm_tensor,
+)
+from cynorm._kernels cimport (
+    CYNORM_BN_FORWARD_TRAINING as FORWARD_TRAINING,
+    CYNORM_BN_FORWARD_INFERENCE as FORWARD_INFERENCE,
+    CYNORM_BN_BACKWARD_TRAINING as BACKWARD_TRAINING,
+    CYNORM_BN_BACKWARD_INFERENCE as BACKWARD_INFERENCE,
+    CYNORM_BN_SCALE as SCALE,
+    CYNORM_BN_SHIFT as SHIFT,
+    CYNORM_BN_MEAN as MEAN,
+    CYNORM_BN_MEAN_LOW as MEAN_LOW,
+    CYNORM_BN_VARIANCE as VARIANCE,
+    CYNORM_BN_RSTD as RSTD,
+    CYNORM_BN_RUNNING_MEAN as RUNNING_MEAN,
+    CYNORM_BN_RUNNING_VARIANCE as RUNNING_VARIANCE,
+    CYNORM_BN_KEPT_MEAN as KEPT_MEAN,
+    CYNORM_BN_KEPT_SHIFT as KEPT_SHIFT,
+    CYNORM_BN_DIFF_SCALE as DIFF_SCALE,
+    CYNORM_BN_DIFF_SHIFT as DIFF_SHIFT,
+    CYNORM_BN_PARAMETERS as PARAMETERS,
 )
 from cynorm._tensor cimport (
     aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype,
@@ -64,7 +84,7 @@ ctypedef struct axis_t:
     bint kept
 
 ctypedef struct plan_t:
-    bn_pass kind
+    cynorm_bn_pass kind
     cynorm_bn_tile tile             # all but what differs between tiles
     int inner_axes[AXES]            # the data's axes of extent other than 1, innermost first
     int64_t inner_extent[AXES]
@@ -116,7 +136,7 @@ cdef bint follows_on(const axis_t *outer, const axis_t *inner) noexcept nogil:
     return True
 
 
-cdef void merge_axes(const bn_call *call, plan_t *plan) noexcept nogil:
+cdef void merge_axes(const cynorm_bn_call *call, plan_t *plan) noexcept nogil:
     cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
     cdef int a, i, j
     cdef axis_t axis
@@ -218,7 +238,7 @@ cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
     return &kernels().real[plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64]
 
 
-cdef void make_plan(const bn_problem *p, const bn_call *call, plan_t *plan) noexcept nogil:
+cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan) noexcept nogil:
     cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
     cdef cynorm_bn_tile *t = &plan.tile
     cdef int64_t nbytes = 0
@@ -250,7 +270,7 @@ cdef void make_plan(const bn_problem *p, const bn_call *call, plan_t *plan) noex
     plan.sums_bytes = kernels_of(plan).bn_sums_bytes(t.kept_inner, plan.cut * plan.repeat)
 
 
-cdef int64_t bn_mask(const bn_problem *p, const bn_call *call, int64_t *strides) noexcept nogil:
+cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
     """Rows begin at whole bytes, but for those that are taken as one; nothing else of the mask is shared by tiles."""
     cdef plan_t plan
     cdef int64_t merged[AXES]
@@ -317,7 +337,7 @@ cdef void store_parameter(const state_t *s, const cynorm_tensor *t, int array) n
         each_parameter(s.plan, t, s.array[array], True)
 
 
-cdef void update_running(const bn_problem *p, const state_t *s, const cynorm_tensor *t, int array,
+cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tensor *t, int array,
                          double factor) noexcept nogil:
     """running = (1 - momentum) * running + momentum * factor * new, by way of an array that is no longer needed."""
     cdef int64_t i
@@ -541,7 +561,7 @@ cdef int run_plan(const state_t *s, int team) noexcept nogil:
 
 # ---- calls ----
 
-cdef int bn_run(const bn_problem *p, const bn_call *call, int num_threads) noexcept nogil:
+cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads) noexcept nogil:
     """-1 where memory cannot be had."""
     cdef plan_t plan
     cdef state_t s
@@ -623,7 +643,7 @@ cdef int bn_run(const bn_problem *p, const bn_call *call, int num_threads) noexc
 cdef class Problem:
     """A batch normalization's parameters as the kernels take them."""
 
-    cdef bn_problem p
+    cdef cynorm_bn p
     cdef readonly object owner      # the BatchNorm, for messages and equality
     cdef object axes                # the reduced axes, or None where a layout says them
     cdef int ndim, channel_axis, block
@@ -737,11 +757,11 @@ cdef class Problem:
 
     def workspace_nbytes(self, shape, dtype, cache):
         cdef cynorm_tensor src
-        cdef bn_call call
+        cdef cynorm_bn_call call
         cdef int64_t bits[AXES]
         cdef int64_t size
         cdef int i
-        memset(&call, 0, sizeof(bn_call))
+        memset(&call, 0, sizeof(cynorm_bn_call))
         src.data = NULL
         src.dtype = dtype_code(dtype)
         src.ndim = len(shape)
@@ -765,9 +785,9 @@ cdef class Problem:
 
     def implementation(self, src):
         cdef cynorm_tensor t
-        cdef bn_call call
+        cdef cynorm_bn_call call
         cdef plan_t plan
-        memset(&call, 0, sizeof(bn_call))
+        memset(&call, 0, sizeof(cynorm_bn_call))
         describe(src, "src", &t, True)
         call.reduced = self.reduced(&t, "src")
         call.data[CYNORM_BN_SRC] = call.data[CYNORM_BN_DST] = &t
@@ -779,12 +799,12 @@ cdef class Problem:
                 running_variance, momentum, unbiased_running, num_threads):
         cdef cynorm_tensor x, d, a, value, mask
         cdef cynorm_tensor t[PARAMETERS]
-        cdef bn_call call
-        cdef bn_problem p = self.p
+        cdef cynorm_bn_call call
+        cdef cynorm_bn p = self.p
         cdef unsigned reduced
         cdef unsigned *constant = NULL
         cdef int threads = requested_threads(num_threads), status, i
-        memset(&call, 0, sizeof(bn_call))
+        memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x, not training)
         call.kind = FORWARD_TRAINING if training else FORWARD_INFERENCE
         call.data[CYNORM_BN_SRC] = &x
@@ -875,10 +895,10 @@ cdef class Problem:
                  num_threads):
         cdef cynorm_tensor x, g, d, e, value, mask
         cdef cynorm_tensor t[PARAMETERS]
-        cdef bn_call call
+        cdef cynorm_bn_call call
         cdef unsigned reduced
         cdef int threads = requested_threads(num_threads), status
-        memset(&call, 0, sizeof(bn_call))
+        memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x)
         call.kind = BACKWARD_TRAINING if training else BACKWARD_INFERENCE
         call.data[CYNORM_BN_SRC] = &x

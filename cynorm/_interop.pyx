@@ -7,7 +7,7 @@ from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
-# DLPack's ABI, https://dmlc.github.io/dlpack/latest/c_api.html; before version 1.0 a capsule held only the first struct.
+# DLPack's ABI, https://dmlc.github.io/dlpack/latest/c_api.html; before version 1.0 a capsule held the first struct only
 cdef enum:
     DL_CPU = 1
     DL_READ_ONLY = 1
@@ -111,7 +111,7 @@ def from_dlpack(obj):
 cdef object as_array(object obj, str name, bint writing):
     """Whatever speaks DLPack, an array interface or the buffer protocol, as an array of its own memory.
 
-    To be read, anything else that NumPy makes an array of will do: nested lists of numbers, or an object with __array__.
+    To be read, anything else that NumPy makes an array of will do: nested lists of numbers, objects with __array__.
     """
     shares = hasattr(obj, "__array_interface__") or hasattr(obj, "__array_struct__")
     if hasattr(obj, "__dlpack__") and not shares:

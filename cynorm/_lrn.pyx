@@ -19,8 +19,8 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, cynorm_itemsize, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
-    cynorm_tensor,
+    CYNORM_F64, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
+    cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
 from cynorm._tensor cimport (
     aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like,
@@ -76,7 +76,7 @@ cdef int64_t distance(const axis_t *a) noexcept nogil:
 
 # ---- axes ----
 
-cdef int problem_axes(const lrn_problem *p, const cynorm_tensor *const *views, axis_t *axes) noexcept nogil:
+cdef int problem_axes(const cynorm_lrn *p, const cynorm_tensor *const *views, axis_t *axes) noexcept nogil:
     """N, channel blocks, channels of a block, spatial axes, those of extent 1 left out."""
     cdef const cynorm_tensor *src = views[SRC]
     cdef int count = 0, kind, a, i
@@ -148,7 +148,7 @@ cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
     return &kernels().real[plan.tile.src.dtype == CYNORM_F64]
 
 
-cdef void choose_traversal(const lrn_problem *p, const axis_t *axes, int count, plan_t *plan) noexcept nogil:
+cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, plan_t *plan) noexcept nogil:
     """Give each axis its place: streamed, a level of the slab, or outer."""
     cdef axis_t windowed[AXES]
     cdef axis_t free_axes[AXES]
@@ -358,7 +358,7 @@ cdef void set_views(const cynorm_tensor *const *views, plan_t *plan) noexcept no
     set_view(views[OMEGA], plan, OMEGA, &t.omega)
 
 
-cdef void make_plan(const lrn_problem *p, const cynorm_tensor *const *views, bint backward,
+cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward,
                     plan_t *plan) noexcept nogil:
     cdef axis_t axes[AXES]
     cdef cynorm_lrn_tile *t = &plan.tile
@@ -486,7 +486,7 @@ cdef int run_plan(const plan_t *plan, int64_t nbytes, int num_threads) noexcept 
 
 # ---- calls ----
 
-cdef int run(const lrn_problem *p, const cynorm_tensor *const *views, bint backward, int num_threads) noexcept nogil:
+cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int num_threads) noexcept nogil:
     cdef plan_t plan
     cdef cynorm_tensor part[VIEWS]
     cdef const cynorm_tensor *parts[VIEWS]
@@ -523,7 +523,7 @@ cdef int run(const lrn_problem *p, const cynorm_tensor *const *views, bint backw
     return 0
 
 
-cdef int lrn_forward(const lrn_problem *p, const cynorm_tensor *src, const cynorm_tensor *dst,
+cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,
                      const cynorm_tensor *omega, int num_threads) noexcept nogil:
     cdef const cynorm_tensor *views[VIEWS]
     views[SRC] = src
@@ -533,7 +533,7 @@ cdef int lrn_forward(const lrn_problem *p, const cynorm_tensor *src, const cynor
     return run(p, views, False, num_threads)
 
 
-cdef int lrn_backward(const lrn_problem *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
+cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
                       const cynorm_tensor *y, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
                       int num_threads) noexcept nogil:
     cdef const cynorm_tensor *views[VIEWS]
@@ -554,19 +554,18 @@ cdef tuple key_of(const cynorm_tensor *src):
 cdef class Problem:
     """An LRN's parameters as the kernels take them."""
 
-    cdef lrn_problem p
+    cdef cynorm_lrn p
     cdef readonly object owner      # the LRN, for messages and equality
     cdef int ndim
 
-    def __init__(self, owner, axes, left, right, alpha):
+    def __init__(self, owner, axes, int window, alpha):
         cdef int64_t most = <int64_t>1 << 62
         self.owner = owner
         self.ndim = axes.ndim
         self.p.k = owner.k
         self.p.alpha = alpha
         self.p.beta = owner.beta
-        self.p.left = min(left, most)
-        self.p.right = min(right, most)
+        cynorm_lrn_set_window(&self.p, min(owner.local_size, most), <cynorm_window>window)
         self.p.within_channel = owner.region == "within_channel"
         self.p.spatial = axes.spatial
         self.p.channel_axis = axes.channel

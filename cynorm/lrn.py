@@ -9,12 +9,7 @@ from cynorm import layout as _layout
 
 _REGIONS = ("across_channels", "within_channel")
 
-# How many neighbours an even local_size of n takes to the left and to the right; an odd one takes (n-1)/2 on both sides.
-_EVEN_WINDOWS = {
-    "onednn": lambda n: (n // 2 - 1, n // 2 - 1),
-    "onnx": lambda n: (n // 2 - 1, n // 2),
-    "torch": lambda n: (n // 2, n // 2 - 1),
-}
+_WINDOWS = ("onednn", "onnx", "torch")  # in the order of cynorm_window in cynorm.h
 
 
 class LRN:
@@ -83,7 +78,7 @@ class LRN:
         keep("k", _finite("k", k))
         keep("region", _choice("region", region, _REGIONS))
         keep("layout", layout)
-        keep("window", _choice("window", window, tuple(_EVEN_WINDOWS)))
+        keep("window", _choice("window", window, _WINDOWS))
         axes = _layout.parse(layout)
         keep("channels", None if channels is None else _integer("channels", channels))
         if divisor is not None:
@@ -93,10 +88,9 @@ class LRN:
         keep("divisor", divisor)
 
         n = self.local_size
-        left, right = _EVEN_WINDOWS[window](n) if n % 2 == 0 else ((n - 1) // 2, (n - 1) // 2)
         cells = n if region == "across_channels" else n**axes.spatial
         alpha = self.alpha / (cells if divisor is None else divisor)
-        keep("_problem", _lrn.Problem(self, axes, left, right, alpha))
+        keep("_problem", _lrn.Problem(self, axes, _WINDOWS.index(window), alpha))
 
     def forward(self, src, out=None, workspace=None, num_threads=None):
         """Normalize src.

@@ -1,0 +1,162 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The public C API: what cynorm.h promises to check, and the capsule for C extensions."""
+
+from cpython.pycapsule cimport PyCapsule_New
+from cynorm cimport _batch_norm, _lrn
+from cynorm._kernels cimport (
+    CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_DIFF_DST, CYNORM_BN_DST,
+    CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_MASK, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW,
+    CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE, CYNORM_BN_VIEWS, CYNORM_F32,
+    CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8, CYNORM_SHRINK, cynorm_api,
+)
+
+
+cdef int real_of(int dtype) noexcept nogil:
+    return CYNORM_F64 if dtype == CYNORM_F64 else CYNORM_F32
+
+
+cdef int check_tensor(const cynorm_tensor *t, bint integers) noexcept nogil:
+    cdef int i
+    cdef int64_t elements = 1
+    if t == NULL or not 1 <= t.ndim <= 8:
+        return CYNORM_BAD_TENSOR
+    if not 0 <= t.dtype < CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
+        return CYNORM_BAD_TENSOR
+    for i in range(t.ndim):
+        if t.shape[i] < 0:
+            return CYNORM_BAD_TENSOR
+        elements *= t.shape[i]
+    return CYNORM_BAD_TENSOR if t.data == NULL and elements > 0 else CYNORM_OK
+
+
+cdef int check_like(const cynorm_tensor *t, const cynorm_tensor *src, int dtype) noexcept nogil:
+    """A tensor of src's shape and of a given data type."""
+    cdef int i, status = check_tensor(t, True)
+    if status != CYNORM_OK:
+        return status
+    if t.ndim != src.ndim or t.dtype != dtype:
+        return CYNORM_MISMATCH
+    for i in range(t.ndim):
+        if t.shape[i] != src.shape[i]:
+            return CYNORM_MISMATCH
+    return CYNORM_OK
+
+
+# ---- LRN ----
+
+cdef int check_lrn(const cynorm_lrn *p, const cynorm_tensor *src) noexcept nogil:
+    cdef int status = check_tensor(src, False), last = p.spatial_axis + p.spatial
+    cdef int64_t held
+    if status != CYNORM_OK:
+        return status
+    if p.left < 0 or p.right < 0 or p.channels < 0 or p.block < 0 or not 0 <= p.spatial <= 3:
+        return CYNORM_BAD_PARAMETER
+    if src.ndim != 2 + p.spatial + (p.block > 0) or not 1 <= p.channel_axis < src.ndim:
+        return CYNORM_MISMATCH
+    if p.spatial > 0 and (p.spatial_axis < 1 or last > src.ndim or p.spatial_axis <= p.channel_axis < last):
+        return CYNORM_MISMATCH
+    if p.block > 0:
+        held = src.shape[p.channel_axis] * p.block
+        if p.channel_axis != 1 or p.spatial > 0 and p.spatial_axis != 2 or src.shape[src.ndim - 1] != p.block:
+            return CYNORM_MISMATCH
+        if p.channels > 0 and not held - p.block < p.channels <= held:
+            return CYNORM_MISMATCH
+    elif p.channels > 0 and src.shape[p.channel_axis] != p.channels:
+        return CYNORM_MISMATCH
+    return CYNORM_OK
+
+
+cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,
+                     const cynorm_tensor *omega, int num_threads) noexcept nogil:
+    cdef int status = check_lrn(p, src)
+    if status == CYNORM_OK:
+        status = check_like(dst, src, src.dtype)
+    if status == CYNORM_OK and omega != NULL:
+        status = check_like(omega, src, real_of(src.dtype))
+    if status != CYNORM_OK:
+        return status
+    return CYNORM_NO_MEMORY if _lrn.lrn_forward(p, src, dst, omega, num_threads) < 0 else CYNORM_OK
+
+
+cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
+                      const cynorm_tensor *dst, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
+                      int num_threads) noexcept nogil:
+    cdef int status = check_lrn(p, src)
+    if status == CYNORM_OK:
+        status = check_like(diff_dst, src, src.dtype)
+    if status == CYNORM_OK:
+        status = check_like(diff_src, src, src.dtype)
+    if status == CYNORM_OK and dst != NULL:
+        status = check_like(dst, src, src.dtype)
+    if status == CYNORM_OK and omega != NULL:
+        status = check_like(omega, src, real_of(src.dtype))
+    if status != CYNORM_OK:
+        return status
+    return CYNORM_NO_MEMORY if _lrn.lrn_backward(p, diff_dst, src, dst, diff_src, omega, num_threads) < 0 else CYNORM_OK
+
+
+# ---- BN ----
+
+cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexcept nogil:
+    cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
+    cdef const cynorm_tensor *t
+    cdef bint backward = call.kind not in (CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_FORWARD_INFERENCE)
+    cdef int i, status = check_tensor(src, call.kind == CYNORM_BN_FORWARD_INFERENCE)
+    if status != CYNORM_OK:
+        return status
+    if not p.epsilon >= 0 or not 0 <= p.activation <= CYNORM_SHRINK or call.reduced >> src.ndim:
+        return CYNORM_BAD_PARAMETER
+    if call.data[CYNORM_BN_DST] == NULL or (backward and call.data[CYNORM_BN_DIFF_DST] == NULL):
+        return CYNORM_BAD_TENSOR
+    if backward and p.activation == CYNORM_RELU and call.data[CYNORM_BN_MASK] == NULL:
+        return CYNORM_BAD_TENSOR
+    for i in range(CYNORM_BN_VIEWS):
+        t = call.data[i]
+        if t != NULL and i != CYNORM_BN_MASK:
+            status = check_like(t, src, real_of(src.dtype) if i == CYNORM_BN_VALUE else src.dtype)
+            if status != CYNORM_OK:
+                return status
+    return check_statistics(call, src)
+
+
+cdef int check_statistics(const cynorm_bn_call *call, const cynorm_tensor *src) noexcept nogil:
+    cdef const cynorm_tensor **given = <const cynorm_tensor **>call.parameter
+    cdef int i, a
+    cdef bint exact = given[CYNORM_BN_MEAN_LOW] != NULL and given[CYNORM_BN_RSTD] != NULL
+    if call.kind != CYNORM_BN_FORWARD_TRAINING:
+        if given[CYNORM_BN_MEAN] == NULL:
+            return CYNORM_BAD_TENSOR
+        if given[CYNORM_BN_VARIANCE] == NULL and (call.kind == CYNORM_BN_FORWARD_INFERENCE or not exact):
+            return CYNORM_BAD_TENSOR
+    for i in range(CYNORM_BN_PARAMETERS):
+        if given[i] == NULL:
+            continue
+        if given[i].data == NULL:
+            return CYNORM_BAD_TENSOR
+        if given[i].ndim != src.ndim or given[i].dtype not in (src.dtype, real_of(src.dtype)):
+            return CYNORM_MISMATCH
+        for a in range(src.ndim):
+            if call.reduced >> a & 1 and src.shape[a] > 1 and given[i].strides[a] != 0:
+                return CYNORM_MISMATCH
+    return CYNORM_OK
+
+
+cdef int batch_norm(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads) noexcept nogil:
+    cdef int status = check_batch_norm(p, call)
+    if status != CYNORM_OK:
+        return status
+    return CYNORM_NO_MEMORY if _batch_norm.bn_run(p, call, num_threads) < 0 else CYNORM_OK
+
+
+cdef int64_t batch_norm_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
+    cdef int status = check_batch_norm(p, call)
+    return status if status != CYNORM_OK else _batch_norm.bn_mask(p, call, strides)
+
+
+cdef cynorm_api api
+api.version = CYNORM_API_VERSION
+api.lrn_forward = lrn_forward
+api.lrn_backward = lrn_backward
+api.batch_norm = batch_norm
+api.batch_norm_mask = batch_norm_mask
+_C_API = PyCapsule_New(&api, "cynorm._C_API", NULL)
