@@ -13,6 +13,6 @@ from cynorm._kernels cimport (
     CYNORM_RELU, CYNORM_S8, CYNORM_SCALED_ELU, CYNORM_SCALED_TANH, CYNORM_SHRINK, CYNORM_SIGMOID, CYNORM_SOFTPLUS,
     CYNORM_SOFTSIGN, CYNORM_TANH, CYNORM_THRESHOLDED_RELU, CYNORM_WINDOW_ONEDNN, CYNORM_WINDOW_ONNX,
     CYNORM_WINDOW_TORCH, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_call_make, cynorm_bn_make,
-    cynorm_bn_pass, cynorm_bn_reduced, cynorm_bn_vector, cynorm_dense, cynorm_dtype, cynorm_itemsize, cynorm_layout, cynorm_lrn, cynorm_lrn_make,
-    cynorm_lrn_set_window, cynorm_status, cynorm_tensor, cynorm_window,
+    cynorm_bn_pass, cynorm_bn_reduced, cynorm_bn_vector, cynorm_dense, cynorm_dtype, cynorm_itemsize,
+    cynorm_layout, cynorm_lrn, cynorm_lrn_make, cynorm_lrn_set_window, cynorm_status, cynorm_tensor, cynorm_window,
 )

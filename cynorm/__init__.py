@@ -1,6 +1,6 @@
 """Local response normalization and batch normalization on the CPU, forward and backward."""
 
-from cynorm._api import _C_API
+from cynorm._api import _C_API as _C_API  # the capsule for C extensions
 from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threads
 from cynorm._workspace import Workspace
 from cynorm.bandwidth import streaming_limit

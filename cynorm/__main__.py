@@ -44,9 +44,7 @@ def main(arguments=None):
     parser.add_argument("--threads", type=int, help="default: every CPU")
     options = parser.parse_args(arguments)
     if options.config:
-        from cynorm.config import show_config
-
-        show_config()
+        cynorm.show_config()
         return
     if options.threads is not None:
         cynorm.set_num_threads(options.threads)

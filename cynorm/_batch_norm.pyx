@@ -23,7 +23,7 @@ from cynorm._dispatch import isa
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
-    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
+    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
     cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit, cynorm_itemsize,
     cynorm_real_kernels, cynorm_tensor,
 )
@@ -438,7 +438,6 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     cdef int64_t n, at, first, count, whole
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
-    cdef int i
     t.scratch = scratch
     t.sums = sums
     if ahead and unit % plan.cuts + ahead < plan.cuts and not t.kept_inner:
