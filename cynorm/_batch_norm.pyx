@@ -23,7 +23,7 @@ from cynorm._dispatch import isa
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
-    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
+    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
     cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit, cynorm_itemsize,
     cynorm_real_kernels, cynorm_tensor,
 )

@@ -240,7 +240,7 @@ static inline __attribute__((always_inline)) void FN(step)(const run_t *r, int64
     if (parts & FN(FINISH)) {
         vec x = FN(get)(r->src + b, dtype, n), out;
         if (backward) {
-            vec second = (r->c * x) * FN(tree_sum)(r->term_sum, j, window);
+            vec second = (r->c * x) * FN(tree_sum)(r->term_sum, j, window) * (1 / CYNORM_TERM_SCALE);
             out = FN(fma)(FN(get)(r->diff_dst + b, dtype, n), FN(load)(r->weights + j), -second);
         } else {
             vec omega = FN(part)(FN(fma)(r->alpha, FN(tree_sum)(r->square_sum, j, window), r->k), FN(splat)(1), n);
@@ -497,7 +497,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     const int staged = t->streaming && !s.packed;
     run->k = FN(splat)((real)t->k);
     run->alpha = FN(splat)((real)t->alpha);
-    run->c = FN(splat)((real)(2 * t->alpha * t->beta / CYNORM_TERM_SCALE));
+    run->c = FN(splat)((real)(2 * t->alpha * t->beta));
     run->beta = t->beta;
     run->kind = cynorm_beta_kind(t->beta);
     run->src_ahead = t->src.streamed;
