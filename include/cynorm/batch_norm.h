@@ -27,7 +27,8 @@ enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
-/* Bytes that a sequential read is prefetched ahead, into the second-level cache: a core alone does not ask early enough. */
+/* Bytes that rows of one statistic each, which lie far apart, are prefetched ahead, into the second-level cache. Rows of
+ * kept elements follow on, and the processor itself does better there. */
 enum { CYNORM_BN_AHEAD = 4096 };
 
 /* Where to prefetch while reading at p: `by` ahead, and `jump` further where that is past `end`. */
@@ -250,15 +251,15 @@ static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
 
 /* What m elements from the i-th of row r add to two sums: w and w * d, where d = x - center and w = g, or d itself. */
 static inline __attribute__((always_inline)) void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r,
-                                                                 int64_t i, wide center, int64_t m, int backward, int masked,
-                                                                 int dtype) {
+                                                                 int64_t i, wide center, int64_t m, int kept, int backward,
+                                                                 int masked, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at;
-    cynorm_bn_prefetch(x, &in->x_ahead);
+    if (!kept) cynorm_bn_prefetch(x, &in->x_ahead);
     wide d = FN(wide_minus)(FN(wide_get)(x, dtype, m), center), w = d;
     if (backward) {
         const char *g = in->g + r * in->g_step + at;
-        cynorm_bn_prefetch(g, &in->g_ahead);
+        if (!kept) cynorm_bn_prefetch(g, &in->g_ahead);
         if (masked) {
             unsigned bits = cynorm_bits_at(in->mask, in->bit + r * in->bit_step + i);
             w = FN(wide_of)(FN(where_bits)(bits, FN(get)(g, dtype, m)));
@@ -279,13 +280,13 @@ static inline __attribute__((always_inline)) void FN(sum_columns)(wide *sums, cy
     int64_t i = 0;
     for (; i + VL <= n; i += VL, sums += 2) {
         wide first = sums[0], second = sums[1], c = FN(wide_pair)(center + i, center_low + i);
-        for (int64_t r = 0; r < count; r++) FN(sum_vector)(&first, &second, &in, r, i, c, VL, backward, masked, dtype);
+        for (int64_t r = 0; r < count; r++) FN(sum_vector)(&first, &second, &in, r, i, c, VL, 1, backward, masked, dtype);
         sums[0] = first;
         sums[1] = second;
     }
     if (i == n) return;
     wide c = FN(wide_pair)(center + i, center_low + i);
-    for (int64_t r = 0; r < count; r++) FN(sum_vector)(&sums[0], &sums[1], &in, r, i, c, n - i, backward, masked, dtype);
+    for (int64_t r = 0; r < count; r++) FN(sum_vector)(&sums[0], &sums[1], &in, r, i, c, n - i, 1, backward, masked, dtype);
 }
 
 /* Adds a row to the two sums of its statistic, in two chains. */
@@ -295,14 +296,14 @@ static inline __attribute__((always_inline)) void FN(sum_row)(wide *sums, cynorm
     wide first[2] = {sums[0]}, second[2] = {sums[1]}, c = FN(wide_splat)(*center, *center_low);
     int64_t i = 0;
     for (; i + 2 * VL <= n; i += 2 * VL) {
-        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, backward, masked, dtype);
-        FN(sum_vector)(&first[1], &second[1], &in, 0, i + VL, c, VL, backward, masked, dtype);
+        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, 0, backward, masked, dtype);
+        FN(sum_vector)(&first[1], &second[1], &in, 0, i + VL, c, VL, 0, backward, masked, dtype);
     }
     if (i + VL <= n) {
-        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, backward, masked, dtype);
+        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, 0, backward, masked, dtype);
         i += VL;
     }
-    if (i < n) FN(sum_vector)(&first[1], &second[1], &in, 0, i, c, n - i, backward, masked, dtype);
+    if (i < n) FN(sum_vector)(&first[1], &second[1], &in, 0, i, c, n - i, 0, backward, masked, dtype);
     sums[0] = FN(wide_add)(first[0], first[1]);
     sums[1] = FN(wide_add)(second[0], second[1]);
 }
@@ -336,10 +337,10 @@ static inline __attribute__((always_inline)) void FN(combine_vector)(const line 
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
-        cynorm_bn_prefetch(in->g + at, &in->g_ahead);
+        if (streaming && !kept) cynorm_bn_prefetch(in->g + at, &in->g_ahead);
         y = FN(get)(in->g + at, dtype, m);
     }
-    if (form != CYNORM_SCALE) cynorm_bn_prefetch(in->x + at, &in->x_ahead);
+    if (streaming && !kept && form != CYNORM_SCALE) cynorm_bn_prefetch(in->x + at, &in->x_ahead);
     if (backward && gated) y = FN(where_bits)(cynorm_bits_at(in->mask, in->bit + i), y);
     if (form == CYNORM_GRADIENT) y += COEFFICIENT(CYNORM_TERM);
     if (form != CYNORM_SCALE) {
@@ -505,22 +506,14 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
 }
 
 /* Ahead of a row: in the next unit, where its place is known, else further in this tile. */
-static cynorm_bn_ahead FN(ahead_of)(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next, int64_t group, int64_t row,
-                                    int64_t count) {
-    int64_t itemsize = cynorm_itemsize(v->dtype), bytes = t->count[0] * itemsize;
-    cynorm_bn_ahead a = {next, 0, (const char *)UINTPTR_MAX};
-    if (next) return a;
-    if (t->kept_inner && count > 1) {
-        a.by = count * v->stride[2];
-        return a;
-    }
-    a.by = CYNORM_BN_AHEAD;
-    if (t->kept_inner && v->stride[2] == bytes) return a;
-    /* the rows of a group follow on, or not */
+static cynorm_bn_ahead FN(ahead_of)(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next, int64_t group, int64_t row) {
+    int64_t bytes = t->count[0] * cynorm_itemsize(v->dtype);
+    if (next) return (cynorm_bn_ahead){next, 0, (const char *)UINTPTR_MAX};
+    /* the rows of a group may follow on; then the next group */
     int64_t last = v->stride[1] == bytes ? t->count[1] - 1 : row;
-    a.end = FN(element)(v, group, last, 0) + bytes;
-    a.jump = (last + 1 < t->count[1] ? FN(element)(v, group, last + 1, 0) : FN(element)(v, group + 1, 0, 0)) - a.end;
-    return a;
+    const char *end = FN(element)(v, group, last, 0) + bytes;
+    const char *start = last + 1 < t->count[1] ? FN(element)(v, group, last + 1, 0) : FN(element)(v, group + 1, 0, 0);
+    return (cynorm_bn_ahead){CYNORM_BN_AHEAD, start - end, end};
 }
 
 /* `count` rows of src, from group on, and of diff_dst with its mask, or of add. */
@@ -529,8 +522,10 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL, smooth = backward && t->activation > CYNORM_RELU;
     cynorm_bn_rows in = {.x_step = src->stride[2], .g_step = other->stride[2], .bit_step = mask->stride[2]};
-    in.x_ahead = FN(ahead_of)(t, src, t->next[0], group, row, count);
-    if (other->data) in.g_ahead = FN(ahead_of)(t, other, t->next[1], group, row, count);
+    if (!t->kept_inner) {
+        in.x_ahead = FN(ahead_of)(t, src, t->next[0], group, row);
+        in.g_ahead = FN(ahead_of)(t, other, t->next[1], group, row);
+    }
     for (int64_t r = 0; r < count; r++) {
         const char *x = FN(view_row)(t, src, group + r, row, i, n, s->x[r]);
         if (r == 0) in.x = x;
