@@ -58,7 +58,7 @@ from libc.string cimport memmove, memset
 cdef enum:
     VIEWS = 7                       # CYNORM_BN_VIEWS
     AXES = 8
-    REPEATED = 1024                 # elements: a kept row of less than half is repeated to about this length
+    REPEATED = 4096                 # elements: a kept row of less than half is repeated to about this length
     ROW = 4096                      # elements: a longer kept row is cut
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
