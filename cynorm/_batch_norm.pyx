@@ -199,7 +199,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         return
     if kept_inner:
         if n < REPEATED / 2 and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
-            # whole vectors, and whole bytes of the mask
+            # whole vectors
             whole = 1
             while n * whole % 16:
                 whole *= 2
@@ -271,7 +271,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
 
 
 cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
-    """Rows begin at whole bytes, but for those that are taken as one; nothing else of the mask is shared by tiles."""
+    """One bit after another, in src's memory order."""
     cdef plan_t plan
     cdef int64_t merged[AXES]
     cdef int64_t bits
@@ -281,8 +281,6 @@ cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *st
     for i in range(plan.merged_count):
         merged[i] = bits
         bits *= plan.merged[i].extent
-        if i == (1 if plan.repeat > 1 else 0):
-            bits = round_up(bits, 8)
     memset(strides, 0, AXES * sizeof(int64_t))
     for i in range(plan.inner_count):
         j = plan.owner[i]
@@ -574,6 +572,10 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads)
     make_plan(p, call, &plan)
     if plan.statistics == 0:
         return 0
+    if not backward and call.data[CYNORM_BN_MASK] != NULL:
+        each = plan.row.extent * (plan.groups.extent if plan.repeat > 1 else 1)
+        if each % 8:  # rows share bytes
+            memset(call.data[CYNORM_BN_MASK].data, 0, ceil_div(plan.statistics * plan.count, 8))
     s.plan = &plan
     s.epsilon = p.epsilon
     s.sums = NULL

@@ -363,7 +363,7 @@ class BatchNorm(_Immutable):
         return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out, num_threads)
 
     def workspace_nbytes(self, shape, dtype, cache="auto"):
-        """Bytes that a `Workspace` takes for `forward_training`, with scale and shift, on such a C-contiguous tensor.
+        """Bytes that a `Workspace` takes for `forward_training`, with scale and shift, on such a tensor.
 
         Examples
         --------

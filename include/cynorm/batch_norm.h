@@ -314,14 +314,40 @@ static inline __attribute__((always_inline)) void FN(sum_row)(wide *sums, cynorm
 typedef struct {
     char *out;
     const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL where the form has none */
-    unsigned char *bits; /* where ReLU's mask goes, or NULL */
-    int64_t n;
+    unsigned char *mask; /* where ReLU's bits go, from `bit` on, or NULL */
+    int64_t bit, n;
     int streaming;
 } line;
 
-/* Bits on their way to the mask, 16 at a time. */
+/* Bits on their way to the mask, 16 at a time. A byte that other rows have bits in too is zero to begin with. */
 #define bits_out FN(cynorm_bits_out)
-typedef struct { unsigned char *to; uint64_t word; int count; } bits_out;
+typedef struct {
+    unsigned char *to;
+    uint64_t word;
+    int count, shared; /* bits in word; whether those of the first byte are not all of this row */
+} bits_out;
+
+static inline void FN(put_byte)(bits_out *b, int whole) {
+    if (whole && !b->shared) *b->to = (unsigned char)b->word;
+    else __atomic_fetch_or(b->to, (unsigned char)b->word, __ATOMIC_RELAXED);
+    b->shared = 0;
+    b->to++;
+    b->word >>= 8;
+    b->count -= 8;
+}
+
+static inline void FN(put_bits)(bits_out *b, unsigned bits, int n) {
+    b->word |= (uint64_t)bits << b->count;
+    b->count += n;
+    if (b->count < 16) return;
+    if (b->shared) FN(put_byte)(b, 0);
+    else {
+        memcpy(b->to, &b->word, 2);
+        b->to += 2;
+        b->word >>= 16;
+        b->count -= 16;
+    }
+}
 
 /* m elements from the i-th:
  *     NORMALIZE      (x - center) * factor + term
@@ -351,16 +377,7 @@ static inline __attribute__((always_inline)) void FN(combine_vector)(const line 
     }
     if (backward) y *= COEFFICIENT(CYNORM_GAIN);
     if (!backward && gated) {
-        if (bits->to) {
-            bits->word |= (uint64_t)(FN(mask_bits)(y > 0) & ((1u << m) - 1)) << bits->count;
-            bits->count += (int)m;
-            if (bits->count >= 16) {
-                memcpy(bits->to, &bits->word, 2);
-                bits->to += 2;
-                bits->word >>= 16;
-                bits->count -= 16;
-            }
-        }
+        if (bits->to) FN(put_bits)(bits, FN(mask_bits)(y > 0) & ((1u << m) - 1), (int)m);
         y = FN(select)(y <= 0, (vec){0}, y);
     }
     if (streaming) FN(put_streaming)(l->out + at, y, dtype);
@@ -369,7 +386,7 @@ static inline __attribute__((always_inline)) void FN(combine_vector)(const line 
 }
 
 static inline __attribute__((always_inline)) void FN(combine)(line l, cynorm_bn_rows in, int kept, int form, int gated, int dtype) {
-    bits_out bits = {l.bits, 0, 0};
+    bits_out bits = {l.mask ? l.mask + l.bit / 8 : NULL, 0, (int)(l.bit % 8), l.bit % 8 != 0};
     vec row[4] = {{0}};
     if (!kept)
         for (int c = 0; c < 4; c++)
@@ -384,7 +401,7 @@ static inline __attribute__((always_inline)) void FN(combine)(line l, cynorm_bn_
         for (; i + VL <= l.n; i += VL) FN(combine_vector)(&l, &in, &bits, row, i, VL, 0, kept, form, gated, dtype);
     }
     if (i < l.n) FN(combine_vector)(&l, &in, &bits, row, i, l.n - i, 0, kept, form, gated, dtype);
-    if (bits.to) memcpy(bits.to, &bits.word, (size_t)(bits.count + 7) / 8);
+    while (bits.to && bits.count > 0) FN(put_byte)(&bits, bits.count >= 8);
 }
 
 /* ---- the loops above, once per storage type and case ---- */
@@ -498,7 +515,7 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
         value = (const real *)FN(view_row)(t, kept, group, row, i, n, (char *)s->value);
     } else {
         line l = {(char *)s->value, {FN(coefficient)(t, t->center, row, i), FN(coefficient)(t, t->gain, row, i),
-                  FN(coefficient)(t, t->bias, row, i), NULL}, NULL, n, 0};
+                  FN(coefficient)(t, t->bias, row, i), NULL}, NULL, 0, n, 0};
         cynorm_bn_rows in = {.x = x};
         EACH_DTYPE(CYNORM_COMPUTE, combine, &l, &in, t->kept_inner, CYNORM_NORMALIZE, 0);
     }
@@ -587,7 +604,7 @@ static void FN(put_diff_add)(const cynorm_bn_tile *t, scratch_t *s, const cynorm
     char *p = FN(element)(v, group, row, i);
     int direct = FN(contiguous)(v) && dtype == v->dtype;
     const real one = 1;
-    line l = {direct ? p : s->out, {NULL, NULL, NULL, &one}, NULL, n, t->streaming && direct};
+    line l = {direct ? p : s->out, {NULL, NULL, NULL, &one}, NULL, 0, n, t->streaming && direct};
     EACH_DTYPE(dtype, combine, &l, in, 0, CYNORM_SCALE, gated);
     FN(put_row)(t, v, p, n, l.out);
 }
@@ -610,12 +627,12 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
                 int direct = FN(contiguous)(dst) && (!reals || dst->dtype == CYNORM_COMPUTE);
                 line l = {direct ? p : s->out, {FN(coefficient)(t, t->center, row, i),
                           FN(coefficient)(t, backward ? t->slope : t->gain, row, i),
-                          FN(coefficient)(t, backward ? t->offset : t->bias, row, i), FN(coefficient)(t, t->gain, row, i)}, NULL, n,
+                          FN(coefficient)(t, backward ? t->offset : t->bias, row, i), FN(coefficient)(t, t->gain, row, i)}, NULL, 0, n,
                           t->streaming && direct && !reals};
                 if (v[CYNORM_BN_DIFF_ADD].data) FN(put_diff_add)(t, s, &in, group, row, i, n, dtype, gated);
                 if (!backward && mask->data) {
-                    int64_t bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i;
-                    l.bits = (unsigned char *)mask->data + bit / 8;
+                    l.mask = (unsigned char *)mask->data;
+                    l.bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i;
                 }
                 EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, form, gated);
                 if (!backward && t->activation > CYNORM_RELU) {

@@ -284,7 +284,7 @@ typedef struct {
     int kept_inner;    /* whether each element of a row has its own statistics, or each row of a group */
     int64_t count[3];  /* elements of a row, rows of a group (1 where kept_inner), groups */
     cynorm_bn_view view[CYNORM_BN_VIEWS];
-    int64_t bit;       /* where in the mask the tile begins; in forward a multiple of 8, as its strides of rows are */
+    int64_t bit;       /* where in the mask the tile begins */
     const void *center, *center_low, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
     int64_t next[2];   /* how far the next unit of the thread is, of src and of diff_dst; 0 where that is not known */
