@@ -211,7 +211,8 @@ class LRN:
     def __setattr__(self, name, value):
         raise AttributeError(f"LRN is immutable: {name} cannot be set")
 
-    __delattr__ = __setattr__
+    def __delattr__(self, name):
+        raise AttributeError(f"LRN is immutable: {name} cannot be deleted")
 
 
 def _restore(parameters):

@@ -1,0 +1,44 @@
+"""The stubs: mypy --strict accepts the examples, and stubtest finds the stubs to be what the modules are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cynorm
+
+pytest.importorskip("mypy")
+TESTS = Path(__file__).parent
+EXAMPLES = sorted(TESTS.parent.glob("examples/*.py"))
+
+
+def run(*command):
+    """Run a tool with this very cynorm on its path."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cynorm.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_examples_are_typed(tmp_path):
+    for example in EXAMPLES:
+        run("mypy", "--strict", f"--cache-dir={tmp_path}", str(example))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_run(example):
+    environment = {**os.environ, "PYTHONPATH": str(Path(cynorm.__file__).parents[1])}
+    subprocess.run([sys.executable, example], env=environment, check=True, capture_output=True)
+
+
+def test_stubs_are_what_the_modules_are():
+    run(
+        "mypy.stubtest",
+        "cynorm",
+        "--concise",
+        "--ignore-disjoint-bases",
+        f"--allowlist={TESTS / 'stubtest.allow'}",
+    )
