@@ -29,23 +29,11 @@ cdef extern from *:
     #else
     #define CYNORM_COMPILER "GCC " __VERSION__
     #endif
-
-    /* the file that holds OpenMP's runtime, "" where unknown */
-    #if defined(_OPENMP) && !defined(_WIN32)
-    #include <dlfcn.h>
-    static const char *cynorm_openmp_file(void) {
-        Dl_info info;
-        return dladdr((void *)omp_get_max_threads, &info) ? info.dli_fname : "";
-    }
-    #else
-    static const char *cynorm_openmp_file(void) { return ""; }
-    #endif
     """
     int omp_get_max_threads() nogil
     const int CYNORM_OPENMP
     const char *CYNORM_COMPILER
     const char *CYNORM_FLAGS         # given by setup.py
-    const char *cynorm_openmp_file()
 
 cdef const cynorm_kernels *table = NULL
 cdef int threads = 0  # 0: whatever OpenMP would use
@@ -156,10 +144,9 @@ def isa():
 
 
 def build():
-    """The compiler, its flags and the OpenMP runtime, for `cynorm.config`."""
+    """The compiler, its flags and OpenMP's version, for `cynorm.config`."""
     flags = dict(item.split(": ") for item in CYNORM_FLAGS.decode().split("; "))
-    openmp = {"version": CYNORM_OPENMP, "runtime": cynorm_openmp_file().decode()} if CYNORM_OPENMP else None
-    return {"compiler": CYNORM_COMPILER.decode(), "flags": flags, "openmp": openmp}
+    return {"compiler": CYNORM_COMPILER.decode(), "flags": flags, "openmp": CYNORM_OPENMP or None}
 
 
 def _select(name):

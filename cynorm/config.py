@@ -34,8 +34,8 @@ def config():
     dict
         ``version``, ``python``, ``numpy``, ``ml_dtypes`` (None where it is not installed), ``machine``, ``compiler``,
         ``flags`` (of all C code, and what each instruction set adds), ``isas_built``, ``isas_available``, ``isa`` (the
-        one in force), ``openmp`` (its version as a date, the runtime's file; None where built without), ``threads``
-        (of a call that does not say) and ``cpus`` (that this process may use).
+        one in force), ``openmp`` (its version as a date; None where built without), ``openmp_runtimes`` (the files loaded
+        into this process, on Linux), ``threads`` (of a call that does not say) and ``cpus`` (that this process may use).
 
     Examples
     --------
@@ -63,9 +63,19 @@ def config():
         "isas_built": _dispatch.built_isas(),
         "isas_available": _dispatch.available_isas(),
         "isa": _dispatch.isa(),
+        "openmp_runtimes": _openmp_runtimes(),
         "threads": _dispatch.get_num_threads(),
         "cpus": len(affinity(0)) if affinity else os.cpu_count(),
     }
+
+
+def _openmp_runtimes():
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return ()
+    files = {line.split(maxsplit=5)[5] for line in maps.splitlines() if "omp" in line and "/" in line}
+    return tuple(sorted(file for file in files if Path(file).name.startswith(("libgomp", "libomp", "libiomp"))))
 
 
 def show_config():
