@@ -139,6 +139,34 @@ def test_python_threads_share_one_operator():
             assert_same_bits(diff_src, expected[index % len(problems)][1])
 
 
+def test_python_threads_share_one_batch_norm():
+    """Many threads, one operator, one workspace each; and one for all of them, which serves one call at a time."""
+    bn = cynorm.BatchNorm(activation="relu")
+    src, diff_dst = draw((4, 24, 17, 13), np.float32)
+    shared = cynorm.Workspace()
+
+    def work(workspace):
+        dst, _, _ = bn.forward_training(src, workspace=workspace, num_threads=1)
+        return dst, bn.backward_training(diff_dst, src, workspace=workspace, num_threads=1).diff_src
+
+    def work_shared(_):
+        try:
+            return work(shared)
+        except RuntimeError as error:
+            assert "in use" in str(error)
+            return None
+
+    expected = work(cynorm.Workspace())
+    with ThreadPoolExecutor(8) as pool:
+        for result in pool.map(work, [cynorm.Workspace() for _ in range(64)]):
+            for got, wanted in zip(result, expected, strict=True):
+                assert_same_bits(got, wanted)
+        for result in filter(None, pool.map(work_shared, range(64))):
+            for got, wanted in zip(result, expected, strict=True):
+                assert_same_bits(got, wanted)
+    assert_same_bits(work(shared)[1], expected[1])
+
+
 # ------------------------------------------------------------------------------------------------------------
 # What importing and calling does to the process
 
