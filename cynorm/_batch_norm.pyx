@@ -286,7 +286,12 @@ cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *st
         j = plan.owner[i]
         strides[plan.inner_axes[i]] = merged[j]
         merged[j] *= plan.inner_extent[i]
-    return round_up(bits, 8) / 8 + 4
+    return mask_bytes(bits)
+
+
+cdef int64_t mask_bytes(int64_t bits) noexcept nogil:
+    """Any 4 bytes that hold a bit may be read at once."""
+    return ceil_div(bits, 8) + 4
 
 
 # ---- parameters ----
@@ -756,33 +761,27 @@ cdef class Problem:
         self.parameter(part, "workspace", src, reduced, t)
         return 0
 
-    def workspace_nbytes(self, shape, dtype, cache):
+    def workspace_nbytes(self, shape, dtype, cache, training):
         cdef cynorm_tensor src
-        cdef cynorm_bn_call call
-        cdef int64_t bits[AXES]
-        cdef int64_t size
+        cdef int64_t elements = 1, statistics = 1, size, parts = 0
         cdef int i
-        memset(&call, 0, sizeof(cynorm_bn_call))
-        src.data = NULL
         src.dtype = dtype_code(dtype)
         src.ndim = len(shape)
-        size = cynorm_itemsize(src.dtype)
-        for i in range(src.ndim - 1, -1, -1):
+        for i in range(src.ndim):
             src.shape[i] = shape[i]
-            src.strides[i] = size
-            size *= src.shape[i]
-        call.reduced = self.reduced(&src, "shape")
-        call.data[CYNORM_BN_SRC] = call.data[CYNORM_BN_DST] = &src
+            elements *= src.shape[i]
         size = 8 if src.dtype == CYNORM_F64 else 4
-        nbytes = 3 if self.p.activation in (CYNORM_IDENTITY, CYNORM_RELU) else 4
-        for extent in self.statistics_shape(&src, call.reduced):
-            nbytes *= extent
-        nbytes *= size
+        for extent in self.statistics_shape(&src, self.reduced(&src, "shape")):
+            statistics *= extent
+        if training:
+            parts = 3
         if self.p.activation == CYNORM_RELU:
-            nbytes += bn_mask(&self.p, &call, bits)
-        elif self.p.activation != CYNORM_IDENTITY and cache == "always":
-            nbytes += total_bytes(&src) // cynorm_itemsize(src.dtype) * size
-        return nbytes
+            return parts * statistics * size + mask_bytes(elements)
+        if self.p.activation == CYNORM_IDENTITY:
+            return parts * statistics * size
+        if cache == "always" or not training:
+            return (parts * statistics + elements) * size
+        return (parts + 1) * statistics * size
 
     def implementation(self, src):
         cdef cynorm_tensor t

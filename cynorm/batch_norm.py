@@ -362,8 +362,8 @@ class BatchNorm(_Immutable):
         """
         return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out, num_threads)
 
-    def workspace_nbytes(self, shape, dtype, cache="auto"):
-        """Bytes that a `Workspace` takes for `forward_training`, with scale and shift, on such a tensor.
+    def workspace_nbytes(self, shape, dtype, cache="auto", training=True):
+        """Bytes that a `Workspace` takes for `forward_training`, with a shift and without `add`, or `forward_inference`.
 
         Examples
         --------
@@ -371,7 +371,7 @@ class BatchNorm(_Immutable):
         >>> cynorm.BatchNorm().workspace_nbytes((1, 8, 4, 4), "float32")
         96
         """
-        return self._problem.workspace_nbytes(shape, dtype, cache)
+        return self._problem.workspace_nbytes(shape, dtype, cache, training)
 
     def implementation(self, src):
         """The kernel that runs for such an array: which axes are innermost, dtype, instruction set.

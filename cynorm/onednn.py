@@ -269,9 +269,9 @@ def _dense_strides(dims, order, innermost):
 _NO_MEMORY = memory_desc((), data_type.undef, ())
 
 
-def _workspace_desc(pd):
+def _workspace_desc(pd, **options):
     shape = _array_shape(pd.src_desc.dims, pd._geometry.block)
-    nbytes = pd._op.workspace_nbytes(shape, pd.src_desc.dtype)
+    nbytes = pd._op.workspace_nbytes(shape, pd.src_desc.dtype, **options)
     return memory_desc((nbytes,), data_type.u8, "a") if nbytes else _NO_MEMORY
 
 
@@ -748,7 +748,8 @@ class batch_normalization_forward(_primitive):
         @functools.cached_property
         def workspace_desc(self):
             kept = self.prop_kind == prop_kind.forward_training and self._fuses_relu
-            return _workspace_desc(self) if kept else _NO_MEMORY
+            training = not self._uses(normalization_flags.use_global_stats)
+            return _workspace_desc(self, training=training) if kept else _NO_MEMORY
 
         def _call(self):
             inputs = {"src": (DNNL_ARG_SRC, self.src_desc), "out": (DNNL_ARG_DST, self.dst_desc)}
