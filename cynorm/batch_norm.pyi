@@ -132,7 +132,11 @@ class BatchNorm(_Immutable):
         num_threads: int | None = None,
     ) -> BatchNormGradients: ...
     def workspace_nbytes(
-        self, shape: Sequence[int], dtype: DTypeLike, cache: Literal["auto", "always", "never"] = "auto"
+        self,
+        shape: Sequence[int],
+        dtype: DTypeLike,
+        cache: Literal["auto", "always", "never"] = "auto",
+        training: bool = True,
     ) -> int: ...
     def implementation(self, src: _Tensor) -> str: ...
 
