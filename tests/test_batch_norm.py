@@ -222,7 +222,10 @@ def test_drawn_inference(problem):
 
 @given(batch_norm_problems())
 def test_drawn_outputs(problem):
-    """Outputs in any memory hold what new ones do, and nothing around them is written."""
+    """Outputs in any memory hold what new ones do, and nothing around them is written.
+
+    Another memory order may sum in another order, which shows where a gradient's terms cancel.
+    """
     case = placed(problem)
     if problem.out is None:
         return
@@ -238,7 +241,8 @@ def test_drawn_outputs(problem):
         case.diff_dst, case.src, case.scale, out=out, workspace=workspace
     )
     assert gradients.diff_src is out
-    assert_same_bits(take(out, buffer), expected.diff_src)
+    largest = np.abs(wide(case.diff_dst)).max(initial=0) / math.sqrt(case.operator.epsilon)
+    assert_within(take(out, buffer), wide(expected.diff_src), 16 * ulp(largest, case.dtype), "diff_src")
 
 
 # ------------------------------------------------------------------------------------------------------------
