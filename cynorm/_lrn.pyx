@@ -262,6 +262,11 @@ cdef bint too_much_scratch(plan_t *plan) noexcept nogil:
     return kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) > <size_t>SCRATCH
 
 
+cdef int64_t run_length(const plan_t *plan) noexcept nogil:
+    """Elements of a slab, such that the slabs at work stay in the first-level cache; backward has twice as many."""
+    return RUN / 2 if plan.backward else RUN
+
+
 cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) noexcept nogil:
     """Stream along groups of a level's entries, where no window gives an axis to stream along."""
     cdef int64_t groups, window
@@ -269,7 +274,7 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     plan.grouped = which
     plan.ungrouped = plan.level[which]
     plan.streamed = plan.level[which]
-    window = max(1, 2 * RUN / length)
+    window = max(1, 2 * run_length(plan) / length)
     if which == 0:
         window = whole_vectors(window)
     window = min(window, plan.ungrouped.extent)
@@ -308,7 +313,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         if plan.streamed.extent == 1 and plan.grouped < 0 and plan.level[i].extent > 1:
             group_level(plan, i, length, others)
         else:
-            window = max(1, RUN / length)
+            window = max(1, run_length(plan) / length)
             pieces = ceil_div(plan.level[i].extent, window)
             if pieces * others < TILES:
                 pieces = ceil_div(TILES, others)
