@@ -29,9 +29,9 @@ def test_examples_are_typed(tmp_path):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_run(example):
+def test_examples_run(example, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(cynorm.__file__).parents[1])}
-    subprocess.run([sys.executable, example], env=environment, check=True, capture_output=True)
+    subprocess.run([sys.executable, example], cwd=tmp_path, env=environment, check=True, capture_output=True)
 
 
 def test_stubs_are_what_the_modules_are():
