@@ -39,7 +39,7 @@ cdef enum:
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 16                      # a small tensor is cut into about as many
-    SCRATCH = 1 << 19               # bytes a thread aims to stay within, about half a second-level cache
+    SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache
     STREAMING = 1 << 23             # bytes moved from which on dst bypasses the cache
 
 # One axis of a problem: where the tensors lie along it, and its window.
@@ -328,7 +328,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     for i in range(2, -1, -1):
         while (not plan.level[i].windowed and plan.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
                and too_much_scratch(plan)):
-            set_cut(plan, i, max(VECTOR if i == 0 else 1, plan.cut[i] / 2))
+            set_cut(plan, i, whole_vectors(plan.cut[i] / 2) if i == 0 else plan.cut[i] / 2)
     if not in_place and not plan.joint:
         for i in range(2, -1, -1):
             window = plan.level[i].left + plan.level[i].right
