@@ -10,8 +10,9 @@
  * axis, is a sum of shifted copies; a window along the streamed axis is a sum over a ring of slabs.
  *
  * One loop over the elements of a slab (step_run) reads squares of the newest slab, finishes an older one and, in
- * backward, takes the terms t of one in between, so that reads, arithmetic and streaming stores overlap. Each part works
- * one slab later than its window would allow: no load then waits for a store of the same loop.
+ * backward, takes the terms t of one in between, so that reads and arithmetic overlap; what bypasses the cache is staged
+ * in scratch and streams out a slab at a time, in whole lines (stream_slab). Each part works one slab later than its window
+ * would allow: no load then waits for a store of the same loop.
  *
  * Every window of n is summed as the same binary tree, whatever the traversal: S_1 = squares,
  * S_2m[e] = S_m[e] + S_m[e-m], and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest
