@@ -291,11 +291,13 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
-    cdef int64_t length = 1, window, pieces, others = 1
+    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
         if plan.level[i].windowed:
             length *= plan.level[i].extent
+        else:
+            beyond *= plan.level[i].extent
     set_cut(plan, 3, plan.streamed.extent)
     for i in range(plan.outers):
         others *= plan.outer[i].extent
@@ -308,15 +310,18 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         others *= plan.cuts[0]
     # other independent levels: as long as a run should be, but at least TILES tiles
     for i in range(3):
-        if plan.level[i].windowed or (i == 0 and length > 1):
+        if plan.level[i].windowed:
+            continue
+        beyond /= plan.level[i].extent
+        if i == 0 and length > 1:
             continue
         if plan.streamed.extent == 1 and plan.grouped < 0 and plan.level[i].extent > 1:
             group_level(plan, i, length, others)
         else:
             window = max(1, run_length(plan) / length)
             pieces = ceil_div(plan.level[i].extent, window)
-            if pieces * others < TILES:
-                pieces = ceil_div(TILES, others)
+            if pieces * others * beyond < TILES:
+                pieces = ceil_div(TILES, others * beyond)
                 window = max(1, VECTOR * 8 / length)
                 pieces = min(pieces, ceil_div(plan.level[i].extent, window))
             window = ceil_div(plan.level[i].extent, pieces)

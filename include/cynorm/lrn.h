@@ -9,10 +9,10 @@
  * slab has three levels in memory and is flat in scratch, its margins zero, so that a window inside it, along whatever
  * axis, is a sum of shifted copies; a window along the streamed axis is a sum over a ring of slabs.
  *
- * One loop over the elements of a slab (step_run) reads squares of the newest slab, finishes an older one and, in
- * backward, takes the terms t of one in between, so that reads and arithmetic overlap; what bypasses the cache is staged
- * in scratch and streams out a slab at a time, in whole lines (stream_slab). Each part works one slab later than its window
- * would allow: no load then waits for a store of the same loop.
+ * One loop over a slab (step_rows) reads squares of the newest slab, finishes an older one and, in backward, takes the terms
+ * t of one in between, so that reads and arithmetic overlap. Each part works one slab later than its window would allow: no
+ * load then waits for a store of the same loop. dst is finished by whole lines of memory, whatever rows they lie in, so that
+ * it can bypass the cache; the lines that a span shares with others are asked for a slab ahead, like all that is read.
  *
  * Every window of n is summed as the same binary tree, whatever the traversal: S_1 = squares,
  * S_2m[e] = S_m[e] + S_m[e-m], and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest
@@ -208,122 +208,233 @@ static void FN(store_slab)(const real *slab, const cynorm_lrn_tile *t, const cyn
 
 /* ---- the loop ---- */
 
-/* What a run's loop uses; pointers are to the run's first element. */
+/* What the loop uses of a row of a slab: memory by its first element, scratch by that of the slab's first row. */
 #define run_t FN(cynorm_lrn_run)
 typedef struct {
-    const char *newest, *src, *diff_dst, *middle_src, *middle_diff, *y;
+    const char *newest, *src, *middle_src, *middle_diff, *y;
     char *dst;
-    const real *square_sum[CYNORM_SUM_DIRECT], *term_sum[CYNORM_SUM_DIRECT], *omega_in, *weights;
-    real *squares_out, *weights_out, *terms_out, *omega_out;
+    const real *square_sum[CYNORM_SUM_DIRECT], *term_sum[CYNORM_SUM_DIRECT], *omega_in, *weighted;
+    real *squares_out, *weighted_out, *terms_out, *omega_out;
     vec k, alpha, c;
     double beta;
-    int64_t src_ahead, diff_ahead; /* bytes from a slab to the next, which is prefetched */
-    int parts, kind;
+    int64_t src_ahead, diff_ahead, dst_ahead; /* bytes from a slab to the next, which is prefetched */
+    int parts, kind, streaming;
 } run_t;
 
 enum { FN(SQUARES) = 1, FN(TERMS) = 2, FN(FINISH) = 4 };
 
-/* What the runs of a slab have in common: where its operands begin in memory, and all the rest. */
+/* What the loop works on: where its operands begin in memory, and all the rest. */
 #define loop FN(cynorm_lrn_loop)
 typedef struct {
-    cynorm_operand newest, middle_src, middle_diff, y, src, diff_dst, dst;
+    cynorm_operand newest, middle_src, middle_diff, y, src, dst;
     int64_t pitch[2], rows[2], length, last; /* of scratch; entries of levels 1 and 2; of level 0 */
+    int flat, adjacent; /* whether src and dst have no gap between rows of level 1; whether windows are of adjacent reals */
     run_t run;
 } loop;
 
 /* Terms are kept scaled: beside a huge src they would underflow before they are multiplied by it again. */
 #define CYNORM_TERM_SCALE ((real)(CYNORM_DOUBLE ? 0x1p256 : 0x1p40))
 
-/* n elements from element j on; n is VL or, at a run's end and before dst is aligned, less. */
-static inline __attribute__((always_inline)) void FN(step)(const run_t *r, int64_t j, int64_t n, int dtype, int window, int backward,
-                                                           int parts, int kind) {
+/* Each part takes the VL elements from j on, or the n < VL that are left there. Terms and squares go by the rows of a slab:
+ * `at` is where the row lies in scratch. */
+
+static inline __attribute__((always_inline)) void FN(terms)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype, int window,
+                                                            int kind) {
     const int64_t b = j * cynorm_itemsize(dtype);
-    if (parts & FN(FINISH)) {
-        vec x = FN(get)(r->src + b, dtype, n), out;
-        if (backward) {
-            vec second = (r->c * x) * FN(tree_sum)(r->term_sum, j, window) * (1 / CYNORM_TERM_SCALE);
-            out = FN(fma)(FN(get)(r->diff_dst + b, dtype, n), FN(load)(r->weights + j), -second);
-        } else {
-            vec omega = FN(part)(FN(fma)(r->alpha, FN(tree_sum)(r->square_sum, j, window), r->k), FN(splat)(1), n);
-            if (r->omega_out) FN(store)(r->omega_out + j, omega);
-            out = x * FN(power_minus)(omega, kind, r->beta);
-        }
-        FN(put)(r->dst + b, out, dtype, n);
-    }
-    if (backward && parts & FN(TERMS)) {
-        vec omega = r->omega_in ? FN(load)(r->omega_in + j) : FN(fma)(r->alpha, FN(tree_sum)(r->square_sum, j, window), r->k);
-        omega = FN(part)(omega, FN(splat)(1), n); /* lanes past n stay on the fast path */
-        __builtin_prefetch(r->middle_diff + b + r->diff_ahead, 0, 3);
-        vec w = FN(power_minus)(omega, kind, r->beta), g = FN(get)(r->middle_diff + b, dtype, n);
-        vec gy = g * (r->y ? FN(get)(r->y + b, dtype, n) : w * FN(get)(r->middle_src + b, dtype, n));
-        FN(store)(r->weights_out + j, w);
-        FN(store)(r->terms_out + j, FN(part)(gy * CYNORM_TERM_SCALE * FN(reciprocal_any)(omega), (vec){0}, n));
-    }
-    if (parts & FN(SQUARES)) {
-        __builtin_prefetch(r->newest + b + r->src_ahead, 0, 3);
-        vec x = FN(get)(r->newest + b, dtype, n);
-        FN(store)(r->squares_out + j, x * x);
-    }
+    vec omega = r->omega_in ? FN(load)(r->omega_in + at + j)
+                            : FN(fma)(r->alpha, FN(tree_sum)(r->square_sum, at + j, window), r->k);
+    omega = FN(part)(omega, FN(splat)(1), n); /* lanes past n stay on the fast path */
+    vec reciprocal, g = FN(get)(r->middle_diff + b, dtype, n);
+    vec weighted = g * FN(power_and_reciprocal)(omega, kind, r->beta, &reciprocal);
+    vec gy = r->y ? g * FN(get)(r->y + b, dtype, n) : weighted * FN(get)(r->middle_src + b, dtype, n);
+    FN(store)(r->weighted_out + at + j, weighted);
+    FN(store)(r->terms_out + at + j, FN(part)(gy * CYNORM_TERM_SCALE * reciprocal, (vec){0}, n));
 }
 
-/* A run's loop, entry (i1, i2) of levels 1 and 2: whole vectors, then a partial one. All that the loop uses is copied out of *l, one by one, since its stores might alias that. */
-static inline __attribute__((always_inline)) void FN(step_run)(const loop *l, int64_t i1, int64_t i2, int64_t length, int dtype,
-                                                               int window, int backward, int parts, int kind) {
-    const int64_t at = i1 * l->pitch[0] + i2 * l->pitch[1];
-    run_t r;
-#define MEMORY(name) r.name = l->name.data + i1 * l->name.pitch[0] + i2 * l->name.pitch[1]
-#define SCRATCH(name) r.name = l->run.name + at
-    MEMORY(newest), MEMORY(src), MEMORY(dst);
-    SCRATCH(squares_out);
-    for (int i = 0; i < window; i++) SCRATCH(square_sum[i]);
-    r.omega_out = l->run.omega_out ? l->run.omega_out + at : NULL;
+static inline __attribute__((always_inline)) void FN(squares)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype) {
+    vec x = FN(get)(r->newest + j * cynorm_itemsize(dtype), dtype, n);
+    FN(store)(r->squares_out + at + j, x * x);
+}
+
+/* The part that finishes goes by spans: a row or, where these lie side by side in memory, all rows. It reads nothing that
+ * the others write, so that it need not keep step with them, and writes dst by whole lines, as streaming asks for. */
+#define span_t FN(cynorm_lrn_span)
+typedef struct {
+    const char *src;
+    char *dst;
+    int64_t done, end;               /* elements */
+    int64_t at, left, row, gap;      /* where the next lies in scratch, how many of the row's elements are left there, out of
+                                        how many, and what lies between two rows */
+} span_t;
+
+/* VL reals from scratch at `at`, of which those after the first `left` belong to the next row. */
+#define FROM_ROWS(expression_of_at)                                                                                  \
+    ({                                                                                                               \
+        int64_t at = s->at;                                                                                          \
+        vec v = expression_of_at;                                                                                    \
+        if (__builtin_expect(s->left < n, 0)) at += s->gap, v = FN(part)(v, expression_of_at, s->left);              \
+        v;                                                                                                           \
+    })
+
+/* The next n elements of the span. */
+static inline __attribute__((always_inline)) vec FN(finish)(const run_t *r, span_t *s, int64_t n, int dtype, int window, int backward,
+                                                            int kind) {
+    vec x = FN(get)(s->src + s->done * cynorm_itemsize(dtype), dtype, n), out;
     if (backward) {
-        MEMORY(diff_dst), MEMORY(middle_src), MEMORY(middle_diff);
-        SCRATCH(weights_out), SCRATCH(terms_out), SCRATCH(weights);
-        for (int i = 0; i < window; i++) SCRATCH(term_sum[i]);
-        r.y = l->y.data ? l->y.data + i1 * l->y.pitch[0] + i2 * l->y.pitch[1] : NULL;
-        r.omega_in = l->run.omega_in ? l->run.omega_in + at : NULL;
+        vec second = (r->c * x) * FROM_ROWS(FN(tree_sum)(r->term_sum, at, window));
+        out = FN(fma)(second, FN(splat)(-1 / CYNORM_TERM_SCALE), FROM_ROWS(FN(load)(r->weighted + at)));
+    } else {
+        vec sum = FROM_ROWS(FN(tree_sum)(r->square_sum, at, window));
+        vec omega = FN(part)(FN(fma)(r->alpha, sum, r->k), FN(splat)(1), n);
+        if (r->omega_out) {
+            FN(store_n)(r->omega_out + s->at, omega, n);
+            if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n); /* the rest falls between the rows */
+        }
+        out = x * FN(power_minus)(omega, kind, r->beta);
     }
-#undef MEMORY
-#undef SCRATCH
-    r.k = l->run.k, r.alpha = l->run.alpha, r.c = l->run.c, r.beta = l->run.beta;
-    r.src_ahead = l->run.src_ahead, r.diff_ahead = l->run.diff_ahead;
-    int64_t j = 0;
-    for (; j + VL <= length; j += VL) FN(step)(&r, j, VL, dtype, window, backward, parts, kind);
-    if (j < length) FN(step)(&r, j, length - j, dtype, window, backward, parts, kind);
+    s->done += n, s->at += n, s->left -= n;
+    if (s->left <= 0) s->at += s->gap, s->left += s->row;
+    return out;
 }
 
-/* Compiled for each storage type, for windows of 5, of 3 and summed beforehand, and, where all parts are there and
- * beta is 3/4, with both known. */
-static inline __attribute__((always_inline)) void FN(step_slab)(const loop *l, int dtype, int window, int backward) {
-    const int all = backward ? FN(SQUARES) | FN(TERMS) | FN(FINISH) : FN(SQUARES) | FN(FINISH);
-    const int usual = window > 1 && l->run.parts == all && l->run.kind == CYNORM_BETA_THREE_QUARTERS;
+static inline __attribute__((always_inline)) void FN(finish_line)(const run_t *r, span_t *s, int dtype, int window, int backward, int kind) {
+    const int64_t size = cynorm_itemsize(dtype), at = s->done * size;
+    vec out[CYNORM_DOUBLE ? 8 / VL : 32 / VL];
+    for (int v = 0; v < 64 / size / VL; v++) out[v] = FN(finish)(r, s, VL, dtype, window, backward, kind);
+    FN(put_line)(s->dst + at, out, dtype, r->streaming);
+}
+
+static inline __attribute__((always_inline)) void FN(finish_until)(const run_t *r, span_t *s, int64_t end, int dtype, int window,
+                                                                   int backward, int kind) {
+    while (s->done < end) {
+        char *p = s->dst + s->done * cynorm_itemsize(dtype);
+        const int64_t n = end - s->done < VL ? end - s->done : VL;
+        FN(put)(p, FN(finish)(r, s, n, dtype, window, backward, kind), dtype, n);
+    }
+}
+
+static inline __attribute__((always_inline)) void FN(step_row)(const run_t *r, span_t *s, int64_t at, int64_t length, int dtype,
+                                                               int window, int backward, int parts, int kind) {
+    const int64_t size = cynorm_itemsize(dtype), line = 64 / size;
+    const int finish = parts & FN(FINISH), terms = backward && parts & FN(TERMS), squares = parts & FN(SQUARES);
+    int64_t j = 0;
+    for (; j + line <= length; j += line) {
+        if (finish && s->done + line <= s->end) FN(finish_line)(r, s, dtype, window, backward, kind);
+        if (terms) {
+            __builtin_prefetch(r->middle_diff + j * size + r->diff_ahead, 0, 2);
+            for (int64_t v = 0; v < line; v += VL) FN(terms)(r, at, j + v, VL, dtype, window, kind);
+        }
+        if (squares) {
+            __builtin_prefetch(r->newest + j * size + r->src_ahead, 0, 2);
+            for (int64_t v = 0; v < line; v += VL) FN(squares)(r, at, j + v, VL, dtype);
+        }
+    }
+    if (j == length) return;
+    if (finish && s->done + line <= s->end) FN(finish_line)(r, s, dtype, window, backward, kind);
+    for (; j < length; j += VL) {
+        const int64_t n = length - j < VL ? length - j : VL;
+        if (terms) FN(terms)(r, at, j, n, dtype, window, kind);
+        if (squares) FN(squares)(r, at, j, n, dtype);
+    }
+}
+
+/* The rows of a slab. All that the loop uses is copied out of *l, one by one, since its stores might alias that. */
+static inline __attribute__((always_inline)) void FN(step_rows)(const loop *l, int dtype, int window, int adjacent, int backward, int parts,
+                                                                int kind) {
+    const int64_t size = cynorm_itemsize(dtype);
+    const int finish = parts & FN(FINISH);
+    run_t r;
+    span_t s = {0};
+    r.squares_out = l->run.squares_out, r.omega_out = l->run.omega_out;
+    for (int i = 0; i < window; i++) r.square_sum[i] = adjacent ? l->run.square_sum[0] - i : l->run.square_sum[i];
+    if (backward) {
+        r.weighted_out = l->run.weighted_out, r.terms_out = l->run.terms_out, r.weighted = l->run.weighted;
+        for (int i = 0; i < window; i++) r.term_sum[i] = adjacent ? l->run.term_sum[0] - i : l->run.term_sum[i];
+        r.omega_in = l->run.omega_in;
+    }
+    r.k = l->run.k, r.alpha = l->run.alpha, r.c = l->run.c, r.beta = l->run.beta;
+    r.src_ahead = l->run.src_ahead, r.diff_ahead = l->run.diff_ahead, r.dst_ahead = l->run.dst_ahead;
+    r.streaming = l->run.streaming;
     for (int64_t i2 = 0; i2 < l->rows[1]; i2++)
         for (int64_t i1 = 0; i1 < l->rows[0]; i1++) {
-            const int64_t length = i1 == l->rows[0] - 1 ? l->last : l->length;
-            if (usual) FN(step_run)(l, i1, i2, length, dtype, window, backward, all, CYNORM_BETA_THREE_QUARTERS);
-            else FN(step_run)(l, i1, i2, length, dtype, window, backward, l->run.parts, l->run.kind);
+            const int64_t at = i1 * l->pitch[0] + i2 * l->pitch[1], length = i1 == l->rows[0] - 1 ? l->last : l->length;
+#define MEMORY(name) l->name.data + i1 * l->name.pitch[0] + i2 * l->name.pitch[1]
+            r.newest = MEMORY(newest);
+            if (backward) {
+                r.middle_src = MEMORY(middle_src), r.middle_diff = MEMORY(middle_diff);
+                r.y = l->y.data ? MEMORY(y) : NULL;
+            }
+            if (finish && (i1 == 0 || !l->flat)) {
+                int64_t head = 0;
+                s = (span_t){MEMORY(src), MEMORY(dst), 0, l->flat ? l->length * l->rows[0] : length, at, length, length,
+                             l->pitch[0] - length};
+                if (r.streaming) {
+                    head = (-(intptr_t)s.dst & 63) / size;
+                    __builtin_prefetch(s.dst + r.dst_ahead, 1, 3); /* the lines shared with other spans are read: ask for them early */
+                    __builtin_prefetch(s.dst + r.dst_ahead + s.end * size - 1, 1, 3);
+                }
+                FN(finish_until)(&r, &s, head < s.end ? head : s.end, dtype, window, backward, kind);
+            }
+#undef MEMORY
+            FN(step_row)(&r, &s, at, length, dtype, window, backward, parts, kind);
+            if (finish && (i1 == l->rows[0] - 1 || !l->flat)) FN(finish_until)(&r, &s, s.end, dtype, window, backward, kind);
         }
 }
+#undef FROM_ROWS
 
-static inline __attribute__((always_inline)) void FN(step_window)(const loop *l, int dtype, int window, int backward) {
-    if (window == 5) FN(step_slab)(l, dtype, 5, backward);
-    else if (window == 3) FN(step_slab)(l, dtype, 3, backward);
-    else FN(step_slab)(l, dtype, 1, backward);
-}
-
-static inline __attribute__((always_inline)) void FN(step_dtype)(const loop *l, int dtype, int window, int backward) {
-#if !CYNORM_DOUBLE
-    if (dtype == CYNORM_BF16) FN(step_window)(l, CYNORM_BF16, window, backward);
-    else if (dtype == CYNORM_F16) FN(step_window)(l, CYNORM_F16, window, backward);
-    else
+/* The loop is compiled for each storage type; for windows of 5 and of 3, of adjacent reals or of slabs, and for those summed
+ * beforehand; and, where all parts are there and beta is 3/4, with both known. Each is a function of its own: in one, the
+ * compiler would run out of registers. */
+#define CYNORM_ALL_PARTS(backward) (backward ? FN(SQUARES) | FN(TERMS) | FN(FINISH) : FN(SQUARES) | FN(FINISH))
+#define CYNORM_LOOP(T, window, adjacent, backward)                                                                         \
+    static __attribute__((noinline)) void FN(usual_##T##_##window##_##adjacent##_##backward)(const loop *l) {              \
+        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, CYNORM_ALL_PARTS(backward), CYNORM_BETA_THREE_QUARTERS);   \
+    }                                                                                                                      \
+    static __attribute__((noinline)) void FN(any_##T##_##window##_##adjacent##_##backward)(const loop *l) {                \
+        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, l->run.parts, l->run.kind);                               \
+    }
+#define CYNORM_LOOPS(T, backward)    \
+    CYNORM_LOOP(T, 5, 0, backward)   \
+    CYNORM_LOOP(T, 5, 1, backward)   \
+    CYNORM_LOOP(T, 3, 0, backward)   \
+    CYNORM_LOOP(T, 3, 1, backward)   \
+    CYNORM_LOOP(T, 1, 0, backward)   \
+    static void FN(run_##T##_##backward)(const loop *l, int window) {                                                      \
+        const int usual = l->run.parts == CYNORM_ALL_PARTS(backward) && l->run.kind == CYNORM_BETA_THREE_QUARTERS;         \
+        void (*const loops[3][2][2])(const loop *) = {                                                                     \
+            {{FN(any_##T##_1_0_##backward), FN(usual_##T##_1_0_##backward)}},                                              \
+            {{FN(any_##T##_3_0_##backward), FN(usual_##T##_3_0_##backward)},                                               \
+             {FN(any_##T##_3_1_##backward), FN(usual_##T##_3_1_##backward)}},                                              \
+            {{FN(any_##T##_5_0_##backward), FN(usual_##T##_5_0_##backward)},                                               \
+             {FN(any_##T##_5_1_##backward), FN(usual_##T##_5_1_##backward)}}};                                             \
+        loops[window / 2][window > 1 && l->adjacent][usual](l);                                                            \
+    }
+#if CYNORM_DOUBLE
+CYNORM_LOOPS(F64, 0)
+CYNORM_LOOPS(F64, 1)
+#else
+CYNORM_LOOPS(F32, 0)
+CYNORM_LOOPS(F32, 1)
+CYNORM_LOOPS(F16, 0)
+CYNORM_LOOPS(F16, 1)
+CYNORM_LOOPS(BF16, 0)
+CYNORM_LOOPS(BF16, 1)
 #endif
-        FN(step_window)(l, CYNORM_COMPUTE, window, backward);
-    (void)dtype;
-}
+#undef CYNORM_LOOPS
+#undef CYNORM_LOOP
+#undef CYNORM_ALL_PARTS
 
-static void FN(run_forward)(const loop *l, int dtype, int window) { FN(step_dtype)(l, dtype, window, 0); }
-static void FN(run_backward)(const loop *l, int dtype, int window) { FN(step_dtype)(l, dtype, window, 1); }
+static void FN(run_loop)(const loop *l, int dtype, int window, int backward) {
+    switch (dtype) {
+#if CYNORM_DOUBLE
+    case CYNORM_F64: backward ? FN(run_F64_1)(l, window) : FN(run_F64_0)(l, window); break;
+#else
+    case CYNORM_F32: backward ? FN(run_F32_1)(l, window) : FN(run_F32_0)(l, window); break;
+    case CYNORM_F16: backward ? FN(run_F16_1)(l, window) : FN(run_F16_0)(l, window); break;
+    case CYNORM_BF16: backward ? FN(run_BF16_1)(l, window) : FN(run_BF16_0)(l, window); break;
+#endif
+    }
+}
 
 /* ---- scratch ---- */
 
@@ -334,9 +445,9 @@ typedef struct {
     int window;      /* the one that the loop sums itself; 1 where sums come ready */
     int inner;       /* whether the windows inside the slab are summed before the loop */
     streamed_sum squares, terms;
-    ring src, diff_dst, weights;                           /* the last slabs; src and diff_dst where they are packed */
+    ring src, weighted;                                    /* the last slabs: src where it is packed, diff_dst * omega^-beta */
     real *squares_slab, *terms_slab, *between, *spare[2];  /* for windows inside the slab; the first two keep zero margins */
-    real *square_sum, *term_sum, *dst, *omega, *y;
+    real *square_sum, *term_sum, *diff_dst, *dst, *omega, *y;
     size_t used;                                           /* bytes */
 } state;
 
@@ -362,6 +473,11 @@ static int FN(in_place)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m) {
     return !m->data || (m->stride[0] == cynorm_itemsize(m->dtype) && (t->count[0] >= VL || t->count[1] * t->count[2] == 1));
 }
 
+/* Whether every element lies at a multiple of its size, as streaming stores ask for. */
+static int FN(of_whole_elements)(const cynorm_lrn_view *m) {
+    return !(((intptr_t)m->data | m->streamed | m->stride[1] | m->stride[2]) & (cynorm_itemsize(m->dtype) - 1));
+}
+
 /* Slabs end with a spare vector, so that whole vectors may be stored at a run's end. */
 static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, state *s) {
     int64_t n = t->left + t->right + 1, size = (t->size + 2 * VL - 1) / VL * VL;
@@ -378,8 +494,8 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
     if (s->packed) s->src = FN(carve_ring)(s, scratch, t->right + 2 + (backward ? t->left + 1 : 0), size);
     if (backward) {
         FN(carve_sum)(s, &s->terms, scratch, n, size);
-        s->weights = FN(carve_ring)(s, scratch, t->left + 2, size);
-        if (s->packed) s->diff_dst = FN(carve_ring)(s, scratch, t->left + 2, size);
+        s->weighted = FN(carve_ring)(s, scratch, t->left + 2, size);
+        s->diff_dst = FN(carve)(s, scratch, s->packed ? size : 0);
     }
     real **slab[] = {&s->squares_slab, &s->between, &s->spare[0], &s->spare[1], &s->terms_slab};
     if (s->inner)
@@ -399,30 +515,6 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
 /* Where the loop finds view m of slab v: in memory, or packed in `slab`. */
 static cynorm_operand FN(operand)(const state *s, const cynorm_lrn_view *m, const real *slab, const region *r, int64_t v) {
     return s->packed ? FN(operand_in_scratch)(s->t, slab, r) : FN(operand_in_memory)(m, r, v);
-}
-
-/* A slab of dst that bypasses the cache is written to scratch first, row after row, in its own type: lines then leave
- * whole and in a row. */
-static cynorm_operand FN(stage)(const state *s, const region *r) {
-    int64_t row = (r->to[0] - r->from[0]) * cynorm_itemsize(s->t->dst.dtype);
-    cynorm_operand o = {(char *)s->dst, {row, row * (r->to[1] - r->from[1])}};
-    return o;
-}
-
-static void FN(stream_slab)(const state *s, const region *r, int64_t v) {
-    const cynorm_operand from = FN(stage)(s, r), to = FN(operand_in_memory)(&s->t->dst, r, v);
-    const int64_t next = s->t->dst.streamed;
-    int64_t rows1 = r->to[1] - r->from[1], rows2 = r->to[2] - r->from[2], row = from.pitch[0], last = r->last * cynorm_itemsize(s->t->dst.dtype);
-    if (last == row && (rows1 == 1 || to.pitch[0] == row)) row = last = rows1 * row, rows1 = 1;
-    if (rows1 == 1 && last == row && (rows2 == 1 || to.pitch[1] == row)) row = last = rows2 * row, rows2 = 1;
-    for (int64_t i2 = 0; i2 < rows2; i2++)
-        for (int64_t i1 = 0; i1 < rows1; i1++) {
-            char *p = to.data + i1 * to.pitch[0] + i2 * to.pitch[1];
-            const int64_t n = i1 == rows1 - 1 ? last : row;
-            cynorm_stream_copy(p, from.data + i1 * from.pitch[0] + i2 * from.pitch[1], n);
-            __builtin_prefetch(p + next, 1, 3); /* the lines shared with other rows are read: ask for them early */
-            __builtin_prefetch(p + next + n, 1, 3);
-        }
 }
 
 /* The windows inside the slab, from `in` (zero margins) to `out`; mirrored for the terms of backward. */
@@ -460,13 +552,15 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     l->run.parts = parts;
     if (l->rows[0] > 1 && l->pitch[0] == l->length && l->last == l->length) {
         const int squares = parts & FN(SQUARES), terms = parts & FN(TERMS), finish = parts & FN(FINISH);
-        const cynorm_operand *o[] = {&l->newest, &l->middle_src, &l->middle_diff, &l->y, &l->src, &l->diff_dst, &l->dst};
-        const int used[] = {squares, terms, terms, terms && l->y.data, finish, finish && s->backward, finish};
+        const cynorm_operand *o[] = {&l->newest, &l->middle_src, &l->middle_diff, &l->y, &l->src, &l->dst};
+        const int used[] = {squares, terms, terms, terms && l->y.data, finish, finish};
         int merge = 1;
-        for (int i = 0; i < 7; i++) merge &= !used[i] || o[i]->pitch[0] == l->length * cynorm_itemsize(dtype);
+        for (int i = 0; i < 6; i++) merge &= !used[i] || o[i]->pitch[0] == l->length * cynorm_itemsize(dtype);
         if (merge) l->length = l->last = l->length * l->rows[0], l->rows[0] = 1;
     }
-    (s->backward ? FN(run_backward) : FN(run_forward))(l, dtype, s->window);
+    const int64_t row = l->length * cynorm_itemsize(dtype);
+    l->flat = l->last == l->length && l->src.pitch[0] == row && l->dst.pitch[0] == row;
+    FN(run_loop)(l, dtype, s->window, s->backward);
 }
 
 static int FN(same_shape)(const region *a, const region *b) {
@@ -495,7 +589,6 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     loop l;
     memset(&l, 0, sizeof l);
     run_t *run = &l.run;
-    const int staged = t->streaming && !s.packed;
     run->k = FN(splat)((real)t->k);
     run->alpha = FN(splat)((real)t->alpha);
     run->c = FN(splat)((real)(2 * t->alpha * t->beta));
@@ -503,6 +596,9 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     run->kind = cynorm_beta_kind(t->beta);
     run->src_ahead = t->src.streamed;
     run->diff_ahead = t->diff_dst.streamed;
+    run->dst_ahead = t->dst.streamed;
+    l.adjacent = t->windows && !s.inner && t->window[0].step == 1;
+    run->streaming = t->streaming && !s.packed && FN(of_whole_elements)(&t->dst);
     l.pitch[0] = t->pitch[1], l.pitch[1] = t->pitch[2];
 
     for (int64_t v = first; v < squares_end + 1 + backward; v++) {
@@ -525,7 +621,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
 
             real *x = NULL, *g = NULL;
             if (s.packed) {
-                x = FN(slot)(&s.src, uj), g = FN(slot)(&s.diff_dst, uj);
+                x = FN(slot)(&s.src, uj), g = s.diff_dst;
                 FN(load_slab)(g, t, &t->diff_dst, &between, j);
                 if (t->y.data) FN(load_slab)(s.y, t, &t->y, &between, j);
             }
@@ -538,7 +634,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
             } else {
                 FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, between.flat, run->square_sum);
             }
-            run->weights_out = FN(slot)(&s.weights, uj) + between.flat;
+            run->weighted_out = FN(slot)(&s.weighted, uj) + between.flat;
             run->terms_out = (s.inner ? s.terms_slab : FN(slot)(&s.terms.level[0], ut)) + between.flat;
         } else if (middle) {
             FN(zero_slab)(FN(slot)(&s.terms.level[0], ut), slots);
@@ -546,10 +642,9 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         if (finish) {
             output = FN(region_of)(t, NULL, i);
             l.src = FN(operand)(&s, &t->src, s.packed ? FN(slot)(&s.src, i - first) : NULL, &output, i);
-            l.dst = staged ? FN(stage)(&s, &output) : FN(operand)(&s, &t->dst, s.dst, &output, i);
+            l.dst = FN(operand)(&s, &t->dst, s.dst, &output, i);
             if (backward) {
-                l.diff_dst = FN(operand)(&s, &t->diff_dst, s.packed ? FN(slot)(&s.diff_dst, i - first) : NULL, &output, i);
-                run->weights = FN(slot)(&s.weights, i - first) + output.flat;
+                run->weighted = FN(slot)(&s.weighted, i - first) + output.flat;
                 FN(window_rows)(&s, &s.terms, i - terms_first, ut - 1, 1, s.term_sum, output.flat, run->term_sum);
             } else {
                 FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, output.flat, run->square_sum);
@@ -567,7 +662,6 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
             if (squares) FN(run)(&s, &l, &loaded, FN(SQUARES));
         }
 
-        if (finish && staged) FN(stream_slab)(&s, &output, i);
         if (finish && s.packed) FN(store_slab)(s.dst, t, &t->dst, &output, i);
         if (finish && !backward && t->omega.data) FN(store_slab)(s.omega, t, &t->omega, &output, i);
         if (s.inner && squares) FN(inner_windows)(&s, FN(slot)(slots, u), s.squares_slab, 0);
@@ -586,4 +680,5 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn_tile)(t, 1); }
 #undef state
 #undef loop
 #undef run_t
+#undef span_t
 #undef CYNORM_TERM_SCALE

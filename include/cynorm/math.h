@@ -249,21 +249,27 @@ static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) 
     return reciprocal;
 }
 
+/* x^-beta of ordinary x */
+static inline __attribute__((always_inline)) vec FN(power_ordinary)(vec x, int kind, double beta) {
+    if (kind == CYNORM_BETA_THREE_QUARTERS) return FN(rsqrt_3_4)(x);
+    if (kind == CYNORM_BETA_HALF) return FN(rsqrt)(x);
+    if (kind == CYNORM_BETA_ONE) return FN(reciprocal)(x);
+    if (kind == CYNORM_BETA_ZERO) return FN(splat)(1);
+    return FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta));
+}
+
 /* x^-beta, any x */
 static inline __attribute__((always_inline)) vec FN(power_minus)(vec x, int kind, double beta) {
-    vec w;
-    if (kind == CYNORM_BETA_THREE_QUARTERS) w = FN(rsqrt_3_4)(x);
-    else if (kind == CYNORM_BETA_HALF) w = FN(rsqrt)(x);
-    else if (kind == CYNORM_BETA_ONE) w = FN(reciprocal)(x);
-    else if (kind == CYNORM_BETA_ZERO) return FN(splat)(1);
-    else w = FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta));
+    vec w = FN(power_ordinary)(x, kind, beta);
     return __builtin_expect(FN(any_abnormal)(x), 0) ? FN(mend_power)(x, w, -beta) : w;
 }
 
-/* 1/x, any x */
-static inline vec FN(reciprocal_any)(vec x) {
-    vec r = FN(reciprocal)(x);
-    return __builtin_expect(FN(any_abnormal)(x), 0) ? FN(mend_reciprocal)(x, r) : r;
+/* x^-beta and 1/x, any x */
+static inline __attribute__((always_inline)) vec FN(power_and_reciprocal)(vec x, int kind, double beta, vec *reciprocal) {
+    vec w = FN(power_ordinary)(x, kind, beta), r = FN(reciprocal)(x);
+    if (__builtin_expect(FN(any_abnormal)(x), 0)) w = FN(mend_power)(x, w, -beta), r = FN(mend_reciprocal)(x, r);
+    *reciprocal = r;
+    return w;
 }
 
 /* ---- masks as bits ---- */

@@ -104,20 +104,32 @@ static inline hvec FN(narrow)(uvec u) {
 
 static inline vec FN(load_bf16)(const void *p) { return (vec)(FN(widen)(p) << 16); }
 
-/* Round to nearest even; a NaN stays one, quiet. */
-static inline hvec FN(pack_bf16)(vec v) {
-    uvec u = (uvec)v;
-    uvec rounded = u + 0x7fff + ((u >> 16) & 1);
-#ifdef __AVX512BW__
-    /* the high words, in one permutation */
-    static const uint16_t odd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+/* Round to nearest even, into the high half of each lane; a NaN stays one, quiet. */
+static inline uvec FN(round_bf16)(vec v) {
+    uvec u = (uvec)v, rounded = u + 0x7fff + ((u >> 16) & 1);
+#ifdef __AVX512F__
     __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
-    __m512i r = _mm512_mask_or_epi32((__m512i)rounded, nan, (__m512i)u, _mm512_set1_epi32(0x400000));
-    return (hvec)_mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_loadu_si512(odd), r));
+    return (uvec)_mm512_mask_or_epi32((__m512i)rounded, nan, (__m512i)u, _mm512_set1_epi32(0x400000));
 #else
-    ivec nan = v != v;
-    u = (rounded & ~(uvec)nan) | ((u | 0x400000) & (uvec)nan);
-    return FN(narrow)(u >> 16);
+    uvec nan = (uvec)(v != v);
+    return (rounded & ~nan) | ((u | 0x400000) & nan);
+#endif
+}
+
+#ifdef __AVX512BW__
+/* The high halves of two vectors, in one permutation. */
+static inline __m512i FN(high_halves)(uvec first, uvec second) {
+    static const uint16_t odd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                     33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    return _mm512_permutex2var_epi16((__m512i)first, _mm512_loadu_si512(odd), (__m512i)second);
+}
+#endif
+
+static inline hvec FN(pack_bf16)(vec v) {
+#ifdef __AVX512BW__
+    return (hvec)_mm512_castsi512_si256(FN(high_halves)(FN(round_bf16)(v), (uvec){0}));
+#else
+    return FN(narrow)(FN(round_bf16)(v) >> 16);
 #endif
 }
 
@@ -278,6 +290,25 @@ static inline __attribute__((always_inline)) void FN(put_streaming)(char *p, vec
 #endif
     (void)dtype;
     cynorm_stream(p, &v, sizeof v);
+}
+
+/* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
+static inline __attribute__((always_inline)) void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
+    const int size = (int)cynorm_itemsize(dtype), vectors = 64 / size / VL;
+#if !CYNORM_DOUBLE && defined(__AVX512BW__)
+    /* two vectors of half the size leave as one: a line that is written in parts leaves the core in parts */
+    if (size == 2) {
+        __m512i both = dtype == CYNORM_BF16
+                           ? FN(high_halves)(FN(round_bf16)(v[0]), FN(round_bf16)(v[1]))
+                           : _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)FN(pack_f16)(v[0])), (__m256i)FN(pack_f16)(v[1]), 1);
+        if (streaming) _mm512_stream_si512((__m512i *)p, both);
+        else _mm512_storeu_si512(p, both);
+        return;
+    }
+#endif
+    for (int i = 0; i < vectors; i++)
+        if (streaming) FN(put_streaming)(p + i * VL * size, v[i], dtype);
+        else FN(put)(p + i * VL * size, v[i], dtype, VL);
 }
 
 /* ---- rows: n elements of storage, `stride` bytes apart <-> n contiguous reals of scratch ---- */
