@@ -38,7 +38,7 @@ cdef enum:
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
-    TILES = 16                      # a small tensor is cut into about as many
+    TILES = 4                       # for each thread: a small tensor is cut into about as many
     SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache
     STREAMING = 1 << 23             # bytes moved from which on dst bypasses the cache
 
@@ -61,7 +61,7 @@ ctypedef struct plan_t:
     axis_t ungrouped                # that level whole
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
     int64_t cuts[4]                 # how many such
-    int64_t tiles
+    int64_t tiles, wanted           # how many there are, how many the threads would like
     bint backward
     const char *traversal
 
@@ -166,7 +166,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, p
     else:
         # along the window's own innermost axis where that is the contiguous one and long enough to fill vectors
         along_window = f == 0 or distance(&windowed[w - 1]) <= distance(&free_axes[0])
-        if along_window and f > 0 and windowed[w - 1].extent < 2 * VECTOR and free_axes[0].extent >= VECTOR:
+        if along_window and f > 0 and windowed[w - 1].extent < VECTOR and free_axes[0].extent >= VECTOR:
             along_window = False
         if along_window:
             plan.level[0] = windowed[w - 1]
@@ -284,7 +284,7 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     for i in range(VIEWS):
         plan.streamed.stride[i] *= window
     set_cut(plan, which, window)
-    set_cut(plan, 3, max(1, min(GROUPS, groups * others / TILES)))
+    set_cut(plan, 3, max(1, min(GROUPS, groups * others / plan.wanted)))
 
 
 cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
@@ -308,7 +308,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             set_cut(plan, 0, plan.level[0].extent)
         length *= plan.cut[0]
         others *= plan.cuts[0]
-    # other independent levels: as long as a run should be, but at least TILES tiles
+    # other independent levels: as long as a run should be, but at least the wanted tiles
     for i in range(3):
         if plan.level[i].windowed:
             continue
@@ -320,8 +320,8 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         else:
             window = max(1, run_length(plan) / length)
             pieces = ceil_div(plan.level[i].extent, window)
-            if pieces * others * beyond < TILES:
-                pieces = ceil_div(TILES, others * beyond)
+            if pieces * others * beyond < plan.wanted:
+                pieces = ceil_div(plan.wanted, others * beyond)
                 window = max(1, VECTOR * 8 / length)
                 pieces = min(pieces, ceil_div(plan.level[i].extent, window))
             window = ceil_div(plan.level[i].extent, pieces)
@@ -341,8 +341,8 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
                 set_cut(plan, i, ceil_div(plan.cut[i], 2))
                 plan.tile.cut = True
         window = plan.streamed.left + plan.streamed.right + 1
-        if others < TILES and plan.grouped < 0 and plan.streamed.extent >= 8 * window:
-            set_cut(plan, 3, max(4 * window, ceil_div(plan.streamed.extent, ceil_div(TILES, others))))
+        if others < plan.wanted and plan.grouped < 0 and plan.streamed.extent >= 8 * window:
+            set_cut(plan, 3, max(4 * window, ceil_div(plan.streamed.extent, ceil_div(plan.wanted, others))))
     set_slab(plan)
     plan.tiles = count_tiles(plan)
 
@@ -368,7 +368,7 @@ cdef void set_views(const cynorm_tensor *const *views, plan_t *plan) noexcept no
     set_view(views[OMEGA], plan, OMEGA, &t.omega)
 
 
-cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward,
+cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team,
                     plan_t *plan) noexcept nogil:
     cdef axis_t axes[AXES]
     cdef cynorm_lrn_tile *t = &plan.tile
@@ -380,6 +380,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
         plan.level[i].extent = 1
     plan.streamed.extent = 1
     plan.backward = backward
+    plan.wanted = TILES * team if team > 1 else 1
     plan.grouped = -1
     t.k = p.k
     t.alpha = p.alpha
@@ -463,10 +464,10 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
         kernels_of(plan).lrn_forward(&t)
 
 
-cdef int run_plan(const plan_t *plan, int64_t nbytes, int num_threads) noexcept nogil:
+cdef int run_plan(const plan_t *plan, int threads) noexcept nogil:
     """All tiles of a plan; -1 where memory for scratch cannot be had."""
     cdef size_t scratch_bytes = kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) + 64
-    cdef int team = min(team_size(num_threads, nbytes), plan.tiles)
+    cdef int team = min(threads, plan.tiles)
     cdef int status = 0
     cdef int *failed = &status
     cdef int64_t i
@@ -501,13 +502,14 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
     cdef cynorm_tensor part[VIEWS]
     cdef const cynorm_tensor *parts[VIEWS]
     cdef int64_t nbytes = total_bytes(views[SRC]), valid, first, count
-    cdef int half, i
+    cdef int half, i, team
     if nbytes == 0:
         return 0
+    team = team_size(num_threads, nbytes)
     valid = p.channels % p.block if p.block else 0
     if valid == 0 or not p.within_channel:
-        make_plan(p, views, backward, &plan)
-        if run_plan(&plan, nbytes, num_threads) < 0:
+        make_plan(p, views, backward, team, &plan)
+        if run_plan(&plan, team) < 0:
             return -1
     else:
         # within channel, the channels of the last block that exist are a problem of their own
@@ -525,8 +527,8 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
                     if half == 1:
                         part[i].shape[part[i].ndim - 1] = valid
                     parts[i] = &part[i]
-            make_plan(p, parts, backward, &plan)
-            if run_plan(&plan, nbytes, num_threads) < 0:
+            make_plan(p, parts, backward, team, &plan)
+            if run_plan(&plan, team) < 0:
                 return -1
     if valid:
         zero_padding(views[DST], valid)
@@ -611,7 +613,7 @@ cdef class Problem:
         views[SRC] = views[DST] = &t
         plan.traversal = "empty"
         if total_bytes(&t) > 0:
-            make_plan(&self.p, views, False, &plan)
+            make_plan(&self.p, views, False, 1, &plan)
         region = "within" if self.p.within_channel else "across"
         return f"lrn_{region}:{plan.traversal.decode()}:{('f32', 'f64', 'f16', 'bf16')[t.dtype]}:{isa()}"
 

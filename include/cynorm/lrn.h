@@ -23,7 +23,7 @@
 #define CYNORM_LRN_H
 enum { CYNORM_SUM_DIRECT = 8, CYNORM_SUM_LEVELS = 62 };
 
-/* Where step_run finds one operand: its first element, the distance between entries of levels 1 and 2 in bytes. */
+/* Where the loop finds one operand: its first element, the distance between entries of levels 1 and 2 in bytes. */
 typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 #endif
 
@@ -122,32 +122,46 @@ typedef struct { int64_t n; ring level[CYNORM_SUM_LEVELS]; } streamed_sum;
 /* After S_1 of slab u is in its slot: the higher levels, where there are any. */
 static void FN(sum_push)(const streamed_sum *s, int64_t u) {
     if (s->n <= CYNORM_SUM_DIRECT) return;
-    for (int64_t m = 1, l = 0; 2 * m <= s->n && m <= u; m *= 2, l++) {
-        const real *pair[2] = {FN(slot)(&s->level[l], u), FN(slot)(&s->level[l], u - m)};
-        FN(sum_rows)(FN(slot)(&s->level[l + 1], u), pair, 2, s->level[l].size);
+    const real *level = FN(slot)(&s->level[0], u), *before[CYNORM_SUM_LEVELS];
+    real *out[CYNORM_SUM_LEVELS];
+    int levels = 0;
+    for (int64_t m = 1; 2 * m <= s->n && m <= u; m *= 2, levels++) {
+        before[levels] = FN(slot)(&s->level[levels], u - m);
+        out[levels] = FN(slot)(&s->level[levels + 1], u);
     }
-}
-
-/* The slabs of the window that ends with slab u. */
-static void FN(window_slots)(const streamed_sum *s, int64_t u, const real **p) {
-    for (int64_t j = 0; j < s->n; j++) p[j] = FN(slot)(&s->level[0], u - j);
-}
-
-/* out = the sum over the window that ends with slab u */
-static void FN(sum_get)(const streamed_sum *s, int64_t u, real *out) {
-    const real *p[CYNORM_SUM_LEVELS];
-    if (s->n <= CYNORM_SUM_DIRECT) {
-        FN(window_slots)(s, u, p);
-        FN(sum_window)(out, p, s->n, s->level[0].size);
-        return;
-    }
-    int64_t pieces = 0, offset = 0;
-    for (int64_t m = 1, l = 0; m <= s->n; m *= 2, l++)
-        if (s->n & m) {
-            p[pieces++] = FN(slot)(&s->level[l], u - offset);
-            offset += m;
+    for (int64_t i = 0; i < s->level[0].size; i += VL) {
+        vec sum = FN(load)(level + i);
+        for (int l = 0; l < levels; l++) {
+            sum += FN(load)(before[l] + i);
+            FN(store)(out[l] + i, sum);
         }
-    FN(sum_rows)(out, p, pieces, s->level[0].size);
+    }
+}
+
+/* The levels of a window inside a slab, from S_1 in `level`; two at a time. */
+static void FN(levels_in_slab)(const streamed_sum *s, const real *level, int64_t n, int64_t step, int64_t size) {
+    for (int64_t m = 1, l = 1; 2 * m <= n; m *= 4, l += 2) {
+        real *twice = s->level[l].base, *four_times = s->level[l + 1].base;
+        int64_t e = (2 * m - 1) * step, end = 4 * m <= n ? (4 * m - 1) * step : size;
+        for (; e < end; e += VL) FN(store)(twice + e, FN(load)(level + e) + FN(load)(level + e - m * step));
+        if (end == size) return;
+        for (e = end; e < size; e += VL) {
+            vec sum = FN(load)(level + e) + FN(load)(level + e - m * step);
+            FN(store)(twice + e, sum);
+            FN(store)(four_times + e, sum + (FN(load)(level + e - 2 * m * step) + FN(load)(level + e - 3 * m * step)));
+        }
+        level = four_times;
+    }
+}
+
+/* The slabs of the window that ends with slab u, n <= CYNORM_SUM_DIRECT. */
+static void FN(window_slots)(const streamed_sum *s, int64_t u, const real **p) {
+    const ring *r = &s->level[0];
+    int64_t slot = u % r->depth; /* one division: these take as long as a vector's work */
+    for (int64_t j = 0; j < s->n; j++) {
+        p[j] = r->base + slot * r->size;
+        slot = slot ? slot - 1 : r->depth - 1;
+    }
 }
 
 /* ---- the part of a slab that a step works on ---- */
@@ -213,7 +227,8 @@ static void FN(store_slab)(const real *slab, const cynorm_lrn_tile *t, const cyn
 typedef struct {
     const char *newest, *src, *middle_src, *middle_diff, *y;
     char *dst;
-    const real *square_sum[CYNORM_SUM_DIRECT], *term_sum[CYNORM_SUM_DIRECT], *omega_in, *weighted;
+    const real *square_sum[CYNORM_SUM_LEVELS], *term_sum[CYNORM_SUM_LEVELS], *omega_in, *weighted;
+    int square_rows, term_rows; /* how many of these, where the window is not a constant */
     real *squares_out, *weighted_out, *terms_out, *omega_out;
     vec k, alpha, c;
     double beta;
@@ -235,6 +250,14 @@ typedef struct {
 /* Terms are kept scaled: beside a huge src they would underflow before they are multiplied by it again. */
 #define CYNORM_TERM_SCALE ((real)(CYNORM_DOUBLE ? 0x1p256 : 0x1p40))
 
+/* The sum of a window of 3 or 5, or of as many rows as there are, in their order. */
+static inline __attribute__((always_inline)) vec FN(window_sum)(const real *const *p, int rows, int64_t at, int window) {
+    if (window > 1) return FN(tree_sum)(p, at, window);
+    vec sum = FN(load)(p[0] + at);
+    for (int i = 1; i < rows; i++) sum += FN(load)(p[i] + at);
+    return sum;
+}
+
 /* Each part takes the VL elements from j on, or the n < VL that are left there. Terms and squares go by the rows of a slab:
  * `at` is where the row lies in scratch. */
 
@@ -242,7 +265,7 @@ static inline __attribute__((always_inline)) void FN(terms)(const run_t *r, int6
                                                             int kind) {
     const int64_t b = j * cynorm_itemsize(dtype);
     vec omega = r->omega_in ? FN(load)(r->omega_in + at + j)
-                            : FN(fma)(r->alpha, FN(tree_sum)(r->square_sum, at + j, window), r->k);
+                            : FN(fma)(r->alpha, FN(window_sum)(r->square_sum, r->square_rows, at + j, window), r->k);
     omega = FN(part)(omega, FN(splat)(1), n); /* lanes past n stay on the fast path */
     vec reciprocal, g = FN(get)(r->middle_diff + b, dtype, n);
     vec weighted = g * FN(power_and_reciprocal)(omega, kind, r->beta, &reciprocal);
@@ -281,10 +304,10 @@ static inline __attribute__((always_inline)) vec FN(finish)(const run_t *r, span
                                                             int kind) {
     vec x = FN(get)(s->src + s->done * cynorm_itemsize(dtype), dtype, n), out;
     if (backward) {
-        vec second = (r->c * x) * FROM_ROWS(FN(tree_sum)(r->term_sum, at, window));
+        vec second = (r->c * x) * FROM_ROWS(FN(window_sum)(r->term_sum, r->term_rows, at, window));
         out = FN(fma)(second, FN(splat)(-1 / CYNORM_TERM_SCALE), FROM_ROWS(FN(load)(r->weighted + at)));
     } else {
-        vec sum = FROM_ROWS(FN(tree_sum)(r->square_sum, at, window));
+        vec sum = FROM_ROWS(FN(window_sum)(r->square_sum, r->square_rows, at, window));
         vec omega = FN(part)(FN(fma)(r->alpha, sum, r->k), FN(splat)(1), n);
         if (r->omega_out) {
             FN(store_n)(r->omega_out + s->at, omega, n);
@@ -346,10 +369,11 @@ static inline __attribute__((always_inline)) void FN(step_rows)(const loop *l, i
     run_t r;
     span_t s = {0};
     r.squares_out = l->run.squares_out, r.omega_out = l->run.omega_out;
-    for (int i = 0; i < window; i++) r.square_sum[i] = adjacent ? l->run.square_sum[0] - i : l->run.square_sum[i];
+    r.square_rows = l->run.square_rows, r.term_rows = l->run.term_rows;
+    for (int i = 0; i < (window > 1 ? window : r.square_rows); i++) r.square_sum[i] = adjacent ? l->run.square_sum[0] - i : l->run.square_sum[i];
     if (backward) {
         r.weighted_out = l->run.weighted_out, r.terms_out = l->run.terms_out, r.weighted = l->run.weighted;
-        for (int i = 0; i < window; i++) r.term_sum[i] = adjacent ? l->run.term_sum[0] - i : l->run.term_sum[i];
+        for (int i = 0; i < (window > 1 ? window : r.term_rows); i++) r.term_sum[i] = adjacent ? l->run.term_sum[0] - i : l->run.term_sum[i];
         r.omega_in = l->run.omega_in;
     }
     r.k = l->run.k, r.alpha = l->run.alpha, r.c = l->run.c, r.beta = l->run.beta;
@@ -444,6 +468,7 @@ typedef struct {
     int backward, packed, kind;
     int window;      /* the one that the loop sums itself; 1 where sums come ready */
     int inner;       /* whether the windows inside the slab are summed before the loop */
+    int64_t levels;  /* else, how large the window is of which only the levels are */
     streamed_sum squares, terms;
     ring src, weighted;                                    /* the last slabs: src where it is packed, diff_dst * omega^-beta */
     real *squares_slab, *terms_slab, *between, *spare[2];  /* for windows inside the slab; the first two keep zero margins */
@@ -464,8 +489,10 @@ static ring FN(carve_ring)(state *s, char *scratch, int64_t depth, int64_t size)
 
 static void FN(carve_sum)(state *s, streamed_sum *sum, char *scratch, int64_t n, int64_t size) {
     sum->n = n;
-    if (n <= CYNORM_SUM_DIRECT) sum->level[0] = FN(carve_ring)(s, scratch, n + 1, size);
-    else
+    if (n <= CYNORM_SUM_DIRECT) {
+        sum->level[0] = FN(carve_ring)(s, scratch, n + 1, size);
+        for (int64_t m = 2, l = 1; m <= s->levels; m *= 2, l++) sum->level[l] = FN(carve_ring)(s, scratch, 1, size);
+    } else
         for (int64_t m = 1, l = 0; m <= n; m *= 2, l++) sum->level[l] = FN(carve_ring)(s, scratch, m + 2, size);
 }
 
@@ -487,7 +514,8 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
     s->kind = cynorm_beta_kind(t->beta);
     s->packed = !(FN(in_place)(t, &t->src) && FN(in_place)(t, &t->diff_dst) && FN(in_place)(t, &t->y) && FN(in_place)(t, &t->dst));
     int64_t within = t->windows == 1 ? t->window[0].left + t->window[0].right + 1 : 0;
-    s->inner = t->windows && !(n == 1 && (within == 3 || within == 5) && !t->cut);
+    s->levels = n == 1 && within > CYNORM_SUM_DIRECT && !t->cut ? within : 0;
+    s->inner = t->windows && !s->levels && !(n == 1 && (within == 3 || within == 5) && !t->cut);
     int64_t in_loop = t->windows && !s->inner ? within : n;
     s->window = in_loop == 3 || in_loop == 5 ? (int)in_loop : 1;
     FN(carve_sum)(s, &s->squares, scratch, n, size);
@@ -529,19 +557,36 @@ static void FN(inner_windows)(const state *s, real *out, const real *in, int mir
     }
 }
 
-/* The rows whose sum at any flat position is the window's, or one row with that sum ready where the loop does not sum. */
-static void FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab, int64_t end, int mirrored, real *ready,
-                            int64_t flat, const real **p) {
+/* The rows whose sum at any flat position is the window's: its cells, the levels that make it up, or one row with the sum
+ * where the loop does not sum. Returns how many. */
+static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab, int64_t end, int mirrored, real *ready,
+                           int64_t flat, const real **p) {
     const cynorm_lrn_window *w = &s->t->window[0];
-    if (s->t->windows && !s->inner) {
-        int64_t right = mirrored ? w->left : w->right;
-        for (int64_t j = 0; j < s->window; j++) p[j] = FN(slot)(&sum->level[0], slab) + (right - j) * w->step + flat;
-    } else if (sum->n == s->window) {
-        for (int64_t j = 0; j < sum->n; j++) p[j] = FN(slot)(&sum->level[0], end - j) + flat;
-    } else {
-        FN(sum_get)(sum, end, ready);
-        p[0] = ready + flat;
+    const int inside = s->t->windows && !s->inner;
+    const real *first = FN(slot)(&sum->level[0], slab);
+    const int64_t last = inside ? (mirrored ? w->left : w->right) * w->step + flat : flat, n = inside ? s->levels : sum->n;
+    if (s->window > 1 && inside) {
+        for (int j = 0; j < s->window; j++) p[j] = first + last - j * w->step;
+        return s->window;
     }
+    if (n <= CYNORM_SUM_DIRECT) {
+        FN(window_slots)(sum, end, p);
+        if (s->window == 1 && n > 1) {
+            FN(sum_window)(ready, p, n, sum->level[0].size);
+            p[0] = ready;
+        }
+        for (int j = 0; j < s->window; j++) p[j] += flat;
+        return s->window;
+    }
+    int rows = 0;
+    int64_t offset = 0;
+    for (int64_t m = 1, l = 0; m <= n; m *= 2, l++)
+        if (n & m) {
+            if (inside) p[rows++] = (l ? sum->level[l].base : first) + last - offset * w->step;
+            else p[rows++] = FN(slot)(&sum->level[l], end - offset) + flat;
+            offset += m;
+        }
+    return rows;
 }
 
 /* The loop over region r; rows of level 1 merge where nothing lies between them anywhere. */
@@ -632,7 +677,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
                 FN(load_slab)(s.omega, t, &t->omega, &between, j);
                 run->omega_in = s.omega + between.flat;
             } else {
-                FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, between.flat, run->square_sum);
+                run->square_rows = FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, between.flat, run->square_sum);
             }
             run->weighted_out = FN(slot)(&s.weighted, uj) + between.flat;
             run->terms_out = (s.inner ? s.terms_slab : FN(slot)(&s.terms.level[0], ut)) + between.flat;
@@ -645,9 +690,9 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
             l.dst = FN(operand)(&s, &t->dst, s.dst, &output, i);
             if (backward) {
                 run->weighted = FN(slot)(&s.weighted, i - first) + output.flat;
-                FN(window_rows)(&s, &s.terms, i - terms_first, ut - 1, 1, s.term_sum, output.flat, run->term_sum);
+                run->term_rows = FN(window_rows)(&s, &s.terms, i - terms_first, ut - 1, 1, s.term_sum, output.flat, run->term_sum);
             } else {
-                FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, output.flat, run->square_sum);
+                run->square_rows = FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, output.flat, run->square_sum);
                 run->omega_out = t->omega.data ? s.omega + output.flat : NULL;
             }
         }
@@ -666,6 +711,8 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         if (finish && !backward && t->omega.data) FN(store_slab)(s.omega, t, &t->omega, &output, i);
         if (s.inner && squares) FN(inner_windows)(&s, FN(slot)(slots, u), s.squares_slab, 0);
         if (s.inner && terms) FN(inner_windows)(&s, FN(slot)(&s.terms.level[0], ut), s.terms_slab, 1);
+        if (s.levels && squares) FN(levels_in_slab)(&s.squares, FN(slot)(slots, u), s.levels, t->window[0].step, t->size);
+        if (s.levels && terms) FN(levels_in_slab)(&s.terms, FN(slot)(&s.terms.level[0], ut), s.levels, t->window[0].step, t->size);
         if (v < squares_end && !kept) FN(sum_push)(&s.squares, u);
         if (middle) FN(sum_push)(&s.terms, ut);
     }
