@@ -161,10 +161,10 @@ static inline vec FN(product_error)(vec a, vec b, vec p) {
 }
 
 static inline vec FN(polynomial)(vec x, const real *c, int degree) {
-    vec y = FN(splat)(c[degree]);
+    vec y[2] = {FN(splat)(c[degree]), FN(splat)(c[degree - 1])}, square = x * x; /* every other power: two short chains */
 #pragma GCC unroll 32
-    for (int i = degree - 1; i >= 0; i--) y = FN(fma)(y, x, FN(splat)(c[i]));
-    return y;
+    for (int i = degree - 2; i >= 0; i--) y[(degree - i) & 1] = FN(fma)(y[(degree - i) & 1], square, FN(splat)(c[i]));
+    return FN(fma)(x, y[(degree - 1) & 1], y[degree & 1]);
 }
 
 #if CYNORM_DOUBLE
