@@ -260,7 +260,8 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
         if i != CYNORM_BN_MASK:
             nbytes += total_bytes(call.data[i])
         if i in (CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST):
-            in_place = in_place or same_memory(call.data[i], call.data[CYNORM_BN_DST])
+            in_place = in_place or same_memory(call.data[i], call.data[CYNORM_BN_DST]) or (
+                call.data[CYNORM_BN_DIFF_ADD] != NULL and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= STREAMING and not in_place
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
@@ -891,7 +892,7 @@ cdef class Problem:
                 running_variance[...] = new_variance[:self.channels]
         return out, self.unpadded(mean, &x), self.unpadded(variance, &x)
 
-    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out,
+    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out, out_add,
                  num_threads):
         cdef cynorm_tensor x, g, d, e, value, mask
         cdef cynorm_tensor t[PARAMETERS]
@@ -926,13 +927,21 @@ cdef class Problem:
             shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT])
             call.parameter[SHIFT] = &t[SHIFT]
         if out is None:
-            out = empty_like(src, &d)
+            out = array = empty_like(src, &d)
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &x, "src")
             check_overlap(array, &d, src, &x, "src", True)
             check_overlap(array, &d, diff_dst, &g, "diff_dst", True)
-        diff_add = None
+        if out_add is not None:
+            if workspace is None:
+                raise ValueError("out_add must be None without the workspace of a forward call with add, got an array")
+            # a row of it is written before the same row of src is read for out
+            add = describe_output(out_add, "out_add", &e)
+            check_same(&e, "out_add", &x, "src")
+            check_overlap(add, &e, src, &x, "src", False, "out_add")
+            check_overlap(add, &e, diff_dst, &g, "diff_dst", True, "out_add")
+            check_overlap(add, &e, array, &d, "out", False, "out_add")
         diff_scale = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SCALE])
         diff_shift = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SHIFT])
         call.parameter[DIFF_SCALE] = &t[DIFF_SCALE]
@@ -964,8 +973,11 @@ cdef class Problem:
                 elif "shift" in workspace.parts and shift is None:
                     self.parameter(workspace.parts["shift"], "workspace", &x, reduced, &t[SHIFT])
                     call.parameter[SHIFT] = &t[SHIFT]
+                if out_add is not None and not has_add:
+                    raise ValueError("out_add must be None after a forward call without add, got an array")
                 if has_add:
-                    diff_add = empty_like(src, &e)
+                    if out_add is None:
+                        out_add = empty_like(src, &e)
                     call.data[CYNORM_BN_DIFF_ADD] = &e
                 with nogil:
                     status = bn_run(&self.p, &call, threads)
@@ -975,9 +987,9 @@ cdef class Problem:
             raise MemoryError("no memory for the scratch of the kernels")
         if self.padding(&x):
             zero_padding(&d, self.padding(&x))
-            if diff_add is not None:
+            if out_add is not None:
                 zero_padding(&e, self.padding(&x))
-        return BatchNormGradients(out, self.unpadded(diff_scale, &x), self.unpadded(diff_shift, &x), diff_add)
+        return BatchNormGradients(out, self.unpadded(diff_scale, &x), self.unpadded(diff_shift, &x), out_add)
 
 
 cdef int single_axis(unsigned reduced, int ndim) noexcept:

@@ -168,7 +168,7 @@ cdef void bounds(const cynorm_tensor *t, char **low, char **high) noexcept nogil
 
 
 cdef int check_overlap(object out, const cynorm_tensor *t, object array, const cynorm_tensor *other, str name,
-                       bint same_allowed) except -1:
+                       bint same_allowed, str out_name="out") except -1:
     """Refuse an output that shares memory with an input, other than being the same elements in the same places."""
     cdef char *low
     cdef char *high
@@ -184,8 +184,8 @@ cdef int check_overlap(object out, const cynorm_tensor *t, object array, const c
         shared = True
     if shared:
         how = "be the same array or" if same_allowed else ""
-        raise ValueError(f"out must {how + ' ' if how else ''}not overlap {name}, got {describe_memory(out)} and "
-                         f"{describe_memory(array)}")
+        raise ValueError(f"{out_name} must {how + ' ' if how else ''}not overlap {name}, got {describe_memory(out)} "
+                         f"and {describe_memory(array)}")
     return 0
 
 

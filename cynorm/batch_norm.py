@@ -293,7 +293,7 @@ class BatchNorm(_Immutable):
                                      num_threads)[0]
 
     def backward_training(self, diff_dst, src, scale=None, *, shift=None, mean=None, variance=None, workspace=None,
-                          out=None, num_threads=None):
+                          out=None, out_add=None, num_threads=None):
         """The gradients of `forward_training`, of M elements per statistic::
 
             diff_add   = diff_dst * activation'                           (d below)
@@ -317,6 +317,9 @@ class BatchNorm(_Immutable):
             The one that the forward call filled. ReLU needs it, and so does any other activation after `add`.
         out : array, optional
             Where to write diff_src: it may be diff_dst or src itself, and must not overlap them otherwise.
+        out_add : array, optional
+            Where to write diff_add, after a forward call that was given `add`: of src's shape and dtype, any strides. It
+            may be diff_dst itself, unless `out` is, and must not overlap any of them otherwise.
         num_threads : int, optional
             Threads for this call; default: `get_num_threads()`.
 
@@ -324,7 +327,8 @@ class BatchNorm(_Immutable):
         -------
         BatchNormGradients
             A named tuple: diff_src, which is `out` or a new array in src's memory order; diff_scale and diff_shift, of
-            the scale's shape and dtype; diff_add, None unless the forward call that filled the workspace was given `add`.
+            the scale's shape and dtype; diff_add, which is `out_add` or a new array in src's memory order, None unless the
+            forward call that filled the workspace was given `add`.
 
         Raises
         ------
@@ -341,10 +345,11 @@ class BatchNorm(_Immutable):
         >>> grads.diff_src.ravel().round(4).tolist(), grads.diff_shift.tolist()
         ([0.1763, -0.2204, 0.0441], [1.0])
         """
-        return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out, num_threads)
+        return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out, out_add,
+                                      num_threads)
 
     def backward_inference(self, diff_dst, src, mean, variance, scale=None, *, shift=None, workspace=None, out=None,
-                           num_threads=None):
+                           out_add=None, num_threads=None):
         """The gradients of `forward_inference`, whose statistics are constants::
 
             diff_src = scale / sqrt(variance + epsilon) * d
@@ -360,7 +365,8 @@ class BatchNorm(_Immutable):
         >>> grads.diff_src.tolist(), grads.diff_scale.tolist(), grads.diff_shift.tolist()
         ([[2.0]], [4.0], [8.0])
         """
-        return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out, num_threads)
+        return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out, out_add,
+                                      num_threads)
 
     def workspace_nbytes(self, shape, dtype, cache="auto", training=True):
         """Bytes that a `Workspace` takes for `forward_training`, with a shift and without `add`, or `forward_inference`.
@@ -421,7 +427,8 @@ def batch_norm(src, scale=None, shift=None, *, epsilon=1e-5, layout="NCHW", axes
 
 
 def batch_norm_backward(diff_dst, src, scale=None, *, shift=None, mean=None, variance=None, epsilon=1e-5, layout="NCHW",
-                        axes=None, channels=None, activation=None, workspace=None, out=None, num_threads=None):
+                        axes=None, channels=None, activation=None, workspace=None, out=None, out_add=None,
+                        num_threads=None):
     """`BatchNorm(...).backward_training(diff_dst, src, ...)` in one call; see `BatchNorm` for the parameters.
 
     Examples
@@ -434,4 +441,4 @@ def batch_norm_backward(diff_dst, src, scale=None, *, shift=None, mean=None, var
     """
     bn = BatchNorm(epsilon, layout=layout, axes=axes, channels=channels, activation=activation)
     return bn.backward_training(diff_dst, src, scale, shift=shift, mean=mean, variance=variance, workspace=workspace,
-                                out=out, num_threads=num_threads)
+                                out=out, out_add=out_add, num_threads=num_threads)

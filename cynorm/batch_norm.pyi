@@ -104,7 +104,7 @@ class BatchNorm(_Immutable):
         workspace: Workspace | None = None,
         num_threads: int | None = None,
     ) -> _T: ...
-    # out, where it is given, is what diff_src is, whatever its type
+    # out and out_add, where they are given, are what diff_src and diff_add are, whatever their type
     def backward_training(
         self,
         diff_dst: _Tensor,
@@ -116,6 +116,7 @@ class BatchNorm(_Immutable):
         variance: _Tensor | None = None,
         workspace: Workspace | None = None,
         out: Any = None,
+        out_add: Any = None,
         num_threads: int | None = None,
     ) -> BatchNormGradients: ...
     def backward_inference(
@@ -129,6 +130,7 @@ class BatchNorm(_Immutable):
         shift: _Tensor | None = None,
         workspace: Workspace | None = None,
         out: Any = None,
+        out_add: Any = None,
         num_threads: int | None = None,
     ) -> BatchNormGradients: ...
     def workspace_nbytes(
@@ -195,5 +197,6 @@ def batch_norm_backward(
     activation: str | Activation | None = None,
     workspace: Workspace | None = None,
     out: Any = None,
+    out_add: Any = None,
     num_threads: int | None = None,
 ) -> BatchNormGradients: ...

@@ -339,7 +339,7 @@ class _Call(NamedTuple):
     """The call of the core that a primitive comes down to."""
 
     method: Callable
-    inputs: dict  # keyword of the method: (index, descriptor); "out" is among them
+    inputs: dict  # keyword of the method: (index, descriptor); "out" and "out_add" are among them
     results: dict  # position in what the method returns: (index, descriptor)
     takes_workspace: bool
 
@@ -409,8 +409,8 @@ class _primitive:
     def _verify(self, args):
         for index, desc in self._call.inputs.values():
             _verify_array(args.get(index), index, desc)
-        outputs = [self._call.inputs["out"], *self._call.results.values()]
-        for index, desc in outputs:
+        written = [self._call.inputs[name] for name in ("out", "out_add") if name in self._call.inputs]
+        for index, desc in (*written, *self._call.results.values()):
             _verify_array(args.get(index), index, desc)
             if not args[index].flags.writeable:
                 raise ValueError(f"{_ARG_NAMES[index]} must be writable, got a read-only array")
@@ -854,7 +854,7 @@ class batch_normalization_backward(_primitive):
             if self._uses(normalization_flags.use_shift) and with_weights:
                 results[2] = DNNL_ARG_DIFF_SHIFT, self.weights_desc
             if self._uses(normalization_flags.fuse_norm_add_relu):
-                results[3] = DNNL_ARG_DIFF_SRC_1, self.diff_src_desc
+                inputs["out_add"] = DNNL_ARG_DIFF_SRC_1, self.diff_src_desc
             constant = self._uses(normalization_flags.use_global_stats)
             method = self._op.backward_inference if constant else self._op.backward_training
             return _Call(method, inputs, results, takes_workspace=not self.workspace_desc.is_zero)

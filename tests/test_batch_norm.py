@@ -689,6 +689,37 @@ def test_in_place(layout, dtype):
     assert_same_bits(src, inference)
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("activation", [None, "relu", "tanh"])
+@pytest.mark.parametrize("layout, shape", [("NCHW", (3, 21, 6, 7)), ("NHWC", (3, 21, 6, 7)), ("nChw8c", (3, 21, 6, 7)),
+                                           ("NCHW", (8, 4, 200, 150)), ("NHWC", (2, 96, 80, 70))], ids=str)  # fmt: skip
+def test_diff_add_in_a_given_array(layout, shape, activation, training):
+    """out_add= is written: an array in any memory order, or diff_dst, out= being src then or an array of its own."""
+    case = Case(shape, FLOAT32, layout, activation=activation)
+    workspace, parameters = cynorm.Workspace(), (case.scale, case.shift)
+    given = () if training else (case.parameter(), np.abs(case.parameter()))
+    bn = case.operator
+    (bn.forward_training if training else bn.forward_inference)(
+        case.src, *given, *parameters, add=case.add, workspace=workspace
+    )
+
+    def backward(diff_dst, src, **out):
+        method = bn.backward_training if training else bn.backward_inference
+        return method(diff_dst, src, *given, case.scale, workspace=workspace, **out)
+
+    expected = backward(case.diff_dst, case.src)
+    reverse = np.zeros_like(case.src.T).T
+    src, diff_dst, in_place = case.src.copy(), case.diff_dst.copy(), case.diff_dst.copy()
+    for gradients, out_add in (
+        (backward(case.diff_dst, case.src, out_add=reverse), reverse),
+        (backward(diff_dst, src, out=src, out_add=diff_dst), diff_dst),
+        (backward(in_place, case.src, out_add=in_place), in_place),
+    ):
+        assert gradients.diff_add is out_add
+        for one, wanted in zip(gradients, expected, strict=True):
+            assert_same_bits(one, wanted)
+
+
 ORDERS = [
     lambda array: array,
     np.asfortranarray,

@@ -226,6 +226,35 @@ def test_partial_overlap():
     assert (buffer == 7).all()
 
 
+def test_diff_add():
+    """out_add is like out, but never src or out; it is refused where the forward call had no add."""
+    bn, src, diff_dst, workspace = cynorm.BatchNorm(), array(), array(), cynorm.Workspace()
+    buffer = array((4, 8, 3, 4), fill=7)
+
+    def refused(error, *words, method=bn.backward_training, **changed):
+        given = {"diff_dst": diff_dst, "out": buffer[2:], "out_add": array(), "workspace": workspace} | changed
+        refuses(error, "out_add", *words, call=lambda: method(src=src, **given))
+        assert (buffer == 7).all() and (src == 1).all() and (diff_dst == 1).all()
+
+    statistics = {"mean": vector(), "variance": vector()}
+    refused(ValueError, "workspace", workspace=None, **statistics)
+    refused(ValueError, "workspace", workspace=None, method=bn.backward_inference, **statistics)
+    bn.forward_training(src, workspace=workspace)
+    refused(ValueError, "without add")
+    bn.forward_inference(src, **statistics, workspace=workspace)
+    refused(ValueError, "without add", method=bn.backward_inference, **statistics)
+    bn.forward_training(src, add=array(), workspace=workspace)
+    refused(ValueError, (2, 8, 3, 5), out_add=array((2, 8, 3, 5)))
+    refused(TypeError, "float32", "float64", out_add=array(dtype=np.float64))
+    refused(TypeError, "list", out_add=[[1.0]])
+    refused(ValueError, "read-only", out_add=READ_ONLY)
+    refused(ValueError, "src", out_add=src)
+    refused(ValueError, "diff_dst", out_add=buffer[:2], diff_dst=buffer[1:3], out=array())
+    refused(ValueError, "must not overlap out", out_add=buffer[1:3])
+    refused(ValueError, "must not overlap out", out_add=buffer[2:])
+    refused(ValueError, "must not overlap out", out_add=diff_dst, out=diff_dst)
+
+
 def test_momentum():
     running = {"running_mean": vector(fill=7), "running_variance": vector(fill=7)}
     for momentum in (np.nan, np.inf):

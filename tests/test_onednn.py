@@ -915,6 +915,25 @@ def test_arguments_that_flags_ask_for_are_required(index):
         batch_normalization_forward(pd).execute({i: a for i, a in arguments.items() if i != index})
 
 
+@pytest.mark.parametrize("array, error, message", [
+    (None, ValueError, r"args must hold DNNL_ARG_DIFF_SRC_1 \(130\)"),
+    (TENSOR.astype(np.float64), TypeError, "DNNL_ARG_DIFF_SRC_1 must be float32 as its"),
+    (TENSOR[:1], ValueError, r"DNNL_ARG_DIFF_SRC_1 must have shape \(2, 16, 5, 5\) as"),
+    (READ_ONLY, ValueError, "DNNL_ARG_DIFF_SRC_1 must be writable, got a read-only array"),
+])  # fmt: skip
+def test_the_gradient_of_what_is_added_is_checked(array, error, message):
+    one, diff_src = np.ones(16, np.float32), TENSOR.copy()
+    arguments = {DNNL_ARG_SRC: TENSOR, DNNL_ARG_SRC_1: TENSOR, DNNL_ARG_DST: np.empty_like(TENSOR),
+                 DNNL_ARG_MEAN: one.copy(), DNNL_ARG_VARIANCE: one.copy(),
+                 DNNL_ARG_DIFF_DST: TENSOR, DNNL_ARG_DIFF_SRC: diff_src, DNNL_ARG_DIFF_SRC_1: array,
+                 DNNL_ARG_WORKSPACE: cynorm.Workspace()}  # fmt: skip
+    forward, backward = add_relu_primitives(MD, MD, MD, MD)
+    forward.execute(arguments)
+    with pytest.raises(error, match=f"^{message}"):
+        backward.execute(arguments)
+    assert (diff_src == 1).all()
+
+
 def test_arrays_may_have_other_strides_than_their_descriptor():
     pd = lrn_forward.primitive_desc(INFERENCE, ACROSS, MD, MD, **LRN_PARAMETERS)
     src = random_values(np.random.default_rng(4), MD.dims, MD.dtype)
@@ -932,22 +951,26 @@ COPY_TAGS = [("nchw",) * 4, ("nhwc", "nchw", "nhwc", "nchw"), ("nChw8c", "nhwc",
 
 
 def lrn_primitives(src_desc, dst_desc, diff_dst_desc, diff_src_desc):
-    forward = lrn_forward.primitive_desc(INFERENCE, ACROSS, src_desc, dst_desc, **LRN_PARAMETERS)
+    forward = lrn_forward.primitive_desc(TRAINING, ACROSS, src_desc, dst_desc, **LRN_PARAMETERS)
     backward = lrn_backward.primitive_desc(
         ACROSS, diff_src_desc, diff_dst_desc, src_desc, **LRN_PARAMETERS, hint_fwd_pd=forward
     )
     return lrn_forward(forward), lrn_backward(backward)
 
 
-def batch_normalization_primitives(src_desc, dst_desc, diff_dst_desc, diff_src_desc):
-    forward = batch_normalization_forward.primitive_desc(TRAINING, src_desc, dst_desc, 0.1)
+def batch_normalization_primitives(src_desc, dst_desc, diff_dst_desc, diff_src_desc, flags=NONE):
+    forward = batch_normalization_forward.primitive_desc(TRAINING, src_desc, dst_desc, 0.1, flags)
     backward = batch_normalization_backward.primitive_desc(
-        prop_kind.backward, diff_src_desc, diff_dst_desc, src_desc, 0.1, NONE, forward
+        prop_kind.backward, diff_src_desc, diff_dst_desc, src_desc, 0.1, flags, forward
     )
     return batch_normalization_forward(forward), batch_normalization_backward(backward)
 
 
-@pytest.mark.parametrize("make", [lrn_primitives, batch_normalization_primitives])
+def add_relu_primitives(*descs):
+    return batch_normalization_primitives(*descs, flags=ADD_RELU)
+
+
+@pytest.mark.parametrize("make", [lrn_primitives, batch_normalization_primitives, add_relu_primitives])
 @pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("tags", COPY_TAGS, ids="-".join)
 def test_no_tensor_is_copied(make, kind, tags):
@@ -959,9 +982,12 @@ def test_no_tensor_is_copied(make, kind, tags):
             strict=True,
         )
     )
+    tensors |= {DNNL_ARG_SRC_1: tensors[DNNL_ARG_SRC], DNNL_ARG_DIFF_SRC_1: descs[3].empty()}
     one = np.ones(32, np.float64 if kind == data_type.f64 else np.float32)
+    arguments = tensors | {
+        DNNL_ARG_MEAN: one, DNNL_ARG_VARIANCE: one, DNNL_ARG_WORKSPACE: cynorm.Workspace()
+    }  # fmt: skip
     for primitive in make(*descs):
-        arguments = tensors | {DNNL_ARG_MEAN: one, DNNL_ARG_VARIANCE: one}
         primitive.execute(arguments)
         tracemalloc.start()
         primitive.execute(arguments)

@@ -9,7 +9,8 @@
  *
  * Tensors     Memory of the caller's, described by a cynorm_tensor: nothing is kept or freed. Any strides, in bytes and of
  *             any sign. Elements are aligned to their size; more alignment is not needed. Extents may be 0.
- * Overlap     An output is one of the inputs exactly, or shares no byte with any. Output elements share none either.
+ * Overlap     An output is one of the inputs exactly, or shares no byte with any; BN's DIFF_ADD may be DIFF_DST and no other.
+ *             Outputs, and the elements of an output, share none among themselves.
  * Threads     Every function may be called from any number of threads at once, without the GIL, as long as none writes what
  *             another reads or writes. num_threads is how many threads this call may use itself; 0: the default of
  *             cynorm.set_num_threads. Results are the same bits for any number of them.
