@@ -1,9 +1,12 @@
 # cython: language_level=3
 """NumPy arrays as cynorm_tensor, and the checks that every operator makes of them."""
 
+from functools import wraps
+
 cimport numpy as cnp
 import numpy as np
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cynorm._interop cimport as_array
 from cynorm._kernels cimport (
     CYNORM_BF16, CYNORM_DTYPES, CYNORM_F16, CYNORM_F32, CYNORM_F64, CYNORM_S8, cynorm_itemsize,
@@ -191,6 +194,54 @@ cdef int check_overlap(object out, const cynorm_tensor *t, object array, const c
 
 def describe_memory(array):
     return f"memory at {array.__array_interface__['data'][0]:#x} with strides {array.strides}"
+
+
+cdef object kinds(tuple arrays):
+    """What `once_per_kind` remembers a check by; None where one of them is no array."""
+    cdef Py_ssize_t count = 0
+    cdef int i
+    cdef int64_t *p
+    cdef cnp.ndarray a
+    for array in arrays:
+        if isinstance(array, cnp.ndarray):
+            count += cnp.PyArray_NDIM(array)
+        elif array is not None:
+            return None
+    key = PyBytes_FromStringAndSize(NULL, (count + len(arrays)) * sizeof(int64_t))
+    p = <int64_t *>PyBytes_AS_STRING(key)
+    for array in arrays:
+        p[0] = 0
+        if array is not None:
+            a = array
+            p[0] = cnp.PyArray_TYPE(a) << 9 | cnp.PyArray_ISNOTSWAPPED(a) << 8 | cnp.PyArray_ISWRITEABLE(a) << 7 | (
+                cnp.PyArray_NDIM(a) + 1)
+            for i in range(cnp.PyArray_NDIM(a)):
+                p += 1
+                p[0] = cnp.PyArray_DIM(a, i)
+        p += 1
+    return key
+
+
+def once_per_kind(check):
+    """Decorate ``check(arrays, *attributes)``, which looks at no more of its arrays (None: absent) than their dtypes,
+    shapes and whether they are writable. What it returns is remembered, so that it runs once for each kind."""
+    cdef dict remembered = {}
+
+    @wraps(check)
+    def remembering(tuple arrays not None, *attributes):
+        kind = kinds(arrays)
+        if kind is None:
+            return check(arrays, *attributes)
+        key = kind, attributes
+        if key not in remembered:
+            result = check(arrays, *attributes)
+            if len(remembered) >= 1024:
+                remembered.clear()
+            remembered[key] = result
+            return result
+        return remembered[key]
+
+    return remembering
 
 
 cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, int channel_axis, int block,

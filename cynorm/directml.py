@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cynorm._tensor import once_per_kind
 from cynorm.batch_norm import Activation, BatchNorm
 from cynorm.lrn import LRN, _finite
 
@@ -60,6 +61,11 @@ class _Constraints:
         The arguments whose dimensions are each 1 or the input's.
     same_sizes : bool
         Whether all parameters have the same Sizes.
+
+    Attributes
+    ----------
+    check : function
+        Of a tuple of arrays (None: absent), data, then parameters; returns the axes of parameter size 1.
     """
 
     def __init__(self, dimension_counts, data, parameters=(), same_sizes=True):
@@ -67,22 +73,18 @@ class _Constraints:
         self._data = data
         self._parameters = parameters
         self._same_sizes = same_sizes
-        # Sizes and data types repeat from call to call: each combination is verified once.
-        self._verified_axes = lru_cache(maxsize=1024)(self._verify)
+        self.check = once_per_kind(self._verify)
 
-    def check(self, *tensors):
-        """Check the arrays (None: absent), data, then parameters; return the axes of parameter size 1."""
-        try:
-            return self._verified_axes(*[None if t is None else (t.shape, t.dtype) for t in tensors])
-        except AttributeError:
-            for name, tensor in zip(self._data + self._parameters, tensors, strict=True):
-                if not isinstance(tensor, np.ndarray | None):
-                    raise TypeError(f"{name} must be a NumPy array, got {type(tensor).__name__}") from None
-            raise
-
-    def _verify(self, *tensors):
-        data = [(n, *t) for n, t in zip(self._data, tensors, strict=False) if t]
-        parameters = [(n, *t) for n, t in zip(self._parameters, tensors[len(self._data) :], strict=True) if t]
+    def _verify(self, tensors):
+        named = list(zip(self._data + self._parameters, tensors, strict=True))
+        for name, tensor in named:
+            if not isinstance(tensor, np.ndarray | None):
+                raise TypeError(f"{name} must be a NumPy array, got {type(tensor).__name__}")
+            if name.startswith("out") and tensor is not None and not tensor.flags.writeable:
+                raise ValueError(f"{name} must be writable, got a read-only array")
+        described = [(name, t.shape, t.dtype) for name, t in named if t is not None]
+        data = [tensor for tensor in described if tensor[0] in self._data]
+        parameters = [tensor for tensor in described if tensor[0] in self._parameters]
         name, sizes, data_type = data[0]
         if data_type.name not in _DATA_TYPES or not data_type.isnative:
             raise TypeError(
@@ -200,7 +202,7 @@ def local_response_normalization(
     >>> local_response_normalization(x, cross_channel=True, local_size=3, alpha=3, beta=1).ravel().round(3)
     array([0.222, 0.154, 0.222], dtype=float32)
     """
-    _LRN.check(input, out)
+    _LRN.check((input, out))
     lrn = _lrn(cross_channel, local_size, alpha, beta, bias, divisor)
     return lrn.forward(input, out, num_threads=num_threads)
 
@@ -252,7 +254,7 @@ def local_response_normalization_grad(
     local_response_normalization_grad(x, x, cross_channel=True, local_size=1, alpha=1, beta=1) >>>
     gradient.ravel().round(3) array([-0.24, -0.24, -0.24], dtype=float32)
     """
-    _LRN_GRAD.check(input, input_gradient, out)
+    _LRN_GRAD.check((input, input_gradient, out))
     lrn = _lrn(cross_channel, local_size, alpha, beta, bias, divisor)
     return lrn.backward(input_gradient, input, out, num_threads=num_threads)
 
@@ -310,7 +312,7 @@ def batch_normalization(
     >>> batch_normalization(np.float32([[3, 5]]), one, 3 * one, 2 * one, one, epsilon=1)
     array([[3., 5.]], dtype=float32)
     """
-    axes = _BN.check(input, out, mean, variance, scale, bias)
+    axes = _BN.check((input, out, mean, variance, scale, bias))
     bn = _batch_norm(axes, epsilon, fused_activation)
     return bn.forward_inference(input, mean, variance, scale, bias, out=out, num_threads=num_threads)
 
@@ -361,7 +363,7 @@ def batch_normalization_training(
     array([[-1.,  3.]], dtype=float32)
     """
     out, out_mean, out_variance = _three(out)
-    axes = _BN_TRAINING.check(input, fused_add, out, scale, bias, out_mean, out_variance)
+    axes = _BN_TRAINING.check((input, fused_add, out, scale, bias, out_mean, out_variance))
     bn = _batch_norm(axes, epsilon, fused_activation)
     output, mean, variance = bn.forward_training(
         input, scale, bias, add=fused_add, out=out, num_threads=num_threads
@@ -419,7 +421,7 @@ def batch_normalization_grad(
     array([[1.]], dtype=float32)
     """
     out, out_scale, out_bias = _three(out)
-    axes = _BN_GRAD.check(input, input_gradient, out, mean, variance, scale, out_scale, out_bias)
+    axes = _BN_GRAD.check((input, input_gradient, out, mean, variance, scale, out_scale, out_bias))
     bn = _batch_norm(axes, epsilon)
     grads = bn.backward_inference(
         input_gradient, input, mean, variance, scale, out=out, num_threads=num_threads
@@ -480,7 +482,7 @@ def batch_normalization_training_grad(
     array([[34.]], dtype=float32)
     """
     out, out_scale, out_bias = _three(out)
-    axes = _BN_GRAD.check(input, input_gradient, out, mean, variance, scale, out_scale, out_bias)
+    axes = _BN_GRAD.check((input, input_gradient, out, mean, variance, scale, out_scale, out_bias))
     bn = _batch_norm(axes, epsilon)
     grads = bn.backward_training(
         input_gradient, input, scale, mean=mean, variance=variance, out=out, num_threads=num_threads
@@ -493,14 +495,11 @@ def batch_normalization_training_grad(
 
 
 def _three(out):
-    """Unpack ``out=`` of an operator with three outputs; check of the last two what the core never sees."""
+    """Unpack ``out=`` of an operator with three outputs."""
     if out is None:
         return None, None, None
     if not isinstance(out, tuple) or len(out) != 3:
         raise TypeError(f"out must be a tuple of 3 arrays or None, got {out!r}")
-    for index in (1, 2):
-        if isinstance(out[index], np.ndarray) and not out[index].flags.writeable:
-            raise ValueError(f"out[{index}] must be writable, got a read-only array")
     return out
 
 

@@ -26,6 +26,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from cynorm._tensor import once_per_kind
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN
@@ -355,8 +356,10 @@ class _primitive:
         self._pd = primitive_desc
         self._call = call = primitive_desc._call()
         self._inputs = [(keyword, index) for keyword, (index, _) in call.inputs.items()]
-        self._results = [(position, index, desc.shape) for position, (index, desc) in call.results.items()]
-        self._needs_workspace = call.takes_workspace and not primitive_desc.workspace_desc.is_zero
+        self._results = [(position, index) for position, (index, _) in call.results.items()]
+        self._described = (*call.inputs.values(), *call.results.values())
+        self._take = operator.itemgetter(*[index for index, _ in self._described])
+        self._check = once_per_kind(self._verify)
 
     def get_primitive_desc(self):
         """Return the descriptor this primitive was made from."""
@@ -379,47 +382,38 @@ class _primitive:
             another call; nothing is written.
         """
         call, geometry = self._call, self._pd._geometry
-        mixed = geometry.mixed
-        # The core holds its arguments against src, so here only src is held against its descriptor, and what
-        # the core never sees. When either refuses, `_verify` says which argument is at fault.
         try:
-            arrays = {}
-            for keyword, index in self._inputs:
-                array = args[index]
-                if array is None:
-                    raise KeyError(index)
-                arrays[keyword] = geometry.view(array) if mixed else array
-            src = arrays["src"]
-            if src.shape != geometry.shape or src.dtype != self._pd._dtype:
-                raise ValueError
-            for _, index, shape in self._results:
-                if args[index].shape != shape or not args[index].flags.writeable:
-                    raise ValueError
-            if call.takes_workspace:
-                arrays["workspace"] = args.get(DNNL_ARG_WORKSPACE)
-                if arrays["workspace"] is None and self._needs_workspace:
-                    raise KeyError(DNNL_ARG_WORKSPACE)
-            computed = call.method(**arrays)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            self._verify(args)
-            raise
-        for position, index, _ in self._results:
-            geometry.view(args[index])[...] = computed[position]
+            arrays = self._take(args)
+        except KeyError:  # _verify says which
+            arrays = tuple([args.get(index) for index, _ in self._described])
+        self._check(arrays)
+        given = {}
+        for keyword, index in self._inputs:
+            given[keyword] = geometry.view(args[index]) if geometry.mixed else args[index]
+        if call.takes_workspace:
+            given["workspace"] = self._workspace(args.get(DNNL_ARG_WORKSPACE))
+        computed = call.method(**given)
+        for position, index in self._results:
+            args[index][...] = computed[position]
 
-    def _verify(self, args):
-        for index, desc in self._call.inputs.values():
-            _verify_array(args.get(index), index, desc)
-        written = [self._call.inputs[name] for name in ("out", "out_add") if name in self._call.inputs]
-        for index, desc in (*written, *self._call.results.values()):
-            _verify_array(args.get(index), index, desc)
-            if not args[index].flags.writeable:
-                raise ValueError(f"{_ARG_NAMES[index]} must be writable, got a read-only array")
-        workspace = args.get(DNNL_ARG_WORKSPACE)
-        if workspace is None and self._needs_workspace:
+    def _workspace(self, workspace):
+        if workspace is None:
             nbytes = self._pd.workspace_desc.get_size()
-            raise ValueError(f"args must hold DNNL_ARG_WORKSPACE ({DNNL_ARG_WORKSPACE}), of {nbytes} bytes")
-        if self._call.takes_workspace and not isinstance(workspace, Workspace | None):
+            if nbytes:
+                raise ValueError(
+                    f"args must hold DNNL_ARG_WORKSPACE ({DNNL_ARG_WORKSPACE}), of {nbytes} bytes"
+                )
+        elif not isinstance(workspace, Workspace):
             raise TypeError(f"DNNL_ARG_WORKSPACE must be a cynorm.Workspace, got {type(workspace).__name__}")
+        return workspace
+
+    def _verify(self, arrays):
+        written = {self._call.inputs[name] for name in ("out", "out_add") if name in self._call.inputs}
+        written |= set(self._call.results.values())
+        for described, array in zip(self._described, arrays, strict=True):
+            _verify_array(array, *described)
+            if described in written and not array.flags.writeable:
+                raise ValueError(f"{_ARG_NAMES[described[0]]} must be writable, got a read-only array")
 
 
 def _verify_array(array, index, desc):
@@ -456,7 +450,6 @@ class _Descriptor:
             if desc.strides is None:
                 object.__setattr__(self, name, source)
         object.__setattr__(self, "_geometry", _Geometry(*(getattr(self, name) for name in self._tensors)))
-        object.__setattr__(self, "_dtype", source.dtype)
         object.__setattr__(self, "_op", self._make_op())
 
     @functools.cached_property

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cynorm._tensor import once_per_kind
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN, _finite
 
@@ -97,7 +98,7 @@ def lrn(input, depth_radius=5, bias=1, alpha=1, beta=0.5, name=None, *, out=None
     >>> lrn(np.float32([[[[1, 2, 3]]]]), depth_radius=1, beta=1).round(3)
     array([[[[0.167, 0.133, 0.214]]]], dtype=float32)
     """
-    _verify_lrn(_kind("input", input))
+    _verify_lrn((input,))
     return _lrn(depth_radius, bias, alpha, beta).forward(input, out, num_threads=num_threads)
 
 
@@ -158,11 +159,7 @@ def lrn_grad(
     >>> lrn_grad(x, x, lrn(x, 1, beta=1), 1, beta=1).round(3)
     array([[[[ 0.076, -0.233, -0.168]]]], dtype=float32)
     """
-    _verify_lrn_grad(
-        _kind("input_grads", input_grads),
-        _kind("input_image", input_image),
-        _kind("output_image", output_image),
-    )
+    _verify_lrn_grad((input_grads, input_image, output_image))
     op = _lrn(depth_radius, bias, alpha, beta)
     return op.backward(input_grads, input_image, out, dst=output_image, num_threads=num_threads)
 
@@ -241,15 +238,7 @@ def fused_batch_norm(
         reads_statistics = "When is_training=false"
     else:
         reads_statistics = "When exponential_avg_factor != 1" if exponential_avg_factor != 1 else ""
-    _verify_fused_batch_norm(
-        data_format,
-        reads_statistics,
-        _kind("x", x),
-        _kind("scale", scale),
-        _kind("offset", offset),
-        _kind("mean", mean),
-        _kind("variance", variance),
-    )
+    _verify_fused_batch_norm((x, scale, offset, mean, variance), data_format, reads_statistics)
     bn = _batch_norm(epsilon, data_format)
     if not is_training:
         y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
@@ -336,14 +325,7 @@ def fused_batch_norm_grad(
     >>> grads.x_backprop.ravel(), grads.scale_backprop, grads.offset_backprop
     (array([0., 0.], dtype=float32), array([2.], dtype=float32), array([4.], dtype=float32))
     """
-    _verify_fused_batch_norm_grad(
-        data_format,
-        _kind("y_backprop", y_backprop),
-        _kind("x", x),
-        _kind("scale", scale),
-        _kind("reserve_space_1", reserve_space_1),
-        _kind("reserve_space_2", reserve_space_2),
-    )
+    _verify_fused_batch_norm_grad((y_backprop, x, scale, reserve_space_1, reserve_space_2), data_format)
     bn = _batch_norm(epsilon, data_format)
     if is_training:
         grads = bn.backward_training(
@@ -374,26 +356,25 @@ def _batch_norm(epsilon, data_format):
     return BatchNorm(epsilon, layout=data_format)
 
 
-def _kind(name, array):
-    try:
-        return array.shape, array.dtype
-    except AttributeError:
-        raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}") from None
+def _kinds(arrays, *names):
+    """The shape and dtype of each array."""
+    for name, array in zip(names, arrays, strict=True):
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
+    return [(array.shape, array.dtype) for array in arrays]
 
 
-# The checks below see shapes and dtypes only, which repeat from call to call: each combination is made once.
-
-
-@lru_cache(maxsize=1024)
-def _verify_lrn(input):
-    shape, dtype = input
+@once_per_kind
+def _verify_lrn(arrays):
+    ((shape, dtype),) = _kinds(arrays, "input")
     _verify_attribute("T", dtype, _DATA_TYPES)
     if len(shape) != 4:
         raise ValueError("in must be 4-dimensional")
 
 
-@lru_cache(maxsize=1024)
-def _verify_lrn_grad(input_grads, input_image, output_image):
+@once_per_kind
+def _verify_lrn_grad(arrays):
+    input_grads, input_image, output_image = _kinds(arrays, "input_grads", "input_image", "output_image")
     shape, dtype = input_grads
     _verify_attribute("T", dtype, _DATA_TYPES)
     _verify_same_type("LRNGrad", 1, input_image, input_grads)
@@ -404,8 +385,9 @@ def _verify_lrn_grad(input_grads, input_image, output_image):
         raise ValueError("input_grads, input_image, and out_image should have the same shape")
 
 
-@lru_cache(maxsize=1024)
-def _verify_fused_batch_norm(data_format, reads_statistics, x, scale, offset, mean, variance):
+@once_per_kind
+def _verify_fused_batch_norm(arrays, data_format, reads_statistics):
+    x, scale, offset, mean, variance = _kinds(arrays, "x", "scale", "offset", "mean", "variance")
     channels = _verify_image(data_format, x)
     _verify_vector("scale", scale)
     _verify_vector("offset", offset)
@@ -418,8 +400,11 @@ def _verify_fused_batch_norm(data_format, reads_statistics, x, scale, offset, me
         _verify_length(f"{reads_statistics}, variance", variance, channels)
 
 
-@lru_cache(maxsize=1024)
-def _verify_fused_batch_norm_grad(data_format, y_backprop, x, scale, reserve_space_1, reserve_space_2):
+@once_per_kind
+def _verify_fused_batch_norm_grad(arrays, data_format):
+    y_backprop, x, scale, reserve_space_1, reserve_space_2 = _kinds(
+        arrays, "y_backprop", "x", "scale", "reserve_space_1", "reserve_space_2"
+    )
     _verify_image(data_format, y_backprop)
     channels = _verify_image(data_format, x)
     _verify_same_type("FusedBatchNormGradV3", 1, x, y_backprop)

@@ -10,6 +10,7 @@ import pytest
 
 import cynorm
 import reference
+from cynorm._tensor import once_per_kind
 
 LRN = cynorm.LRN(alpha=1.0)
 SRC = np.random.default_rng(0).standard_normal((2, 8, 3, 4)).astype(np.float32)
@@ -199,3 +200,41 @@ def test_batch_norm_updates_torch_statistics():
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(running_mean, module.running_mean)
     torch.testing.assert_close(running_variance, module.running_var)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Checks that are remembered
+
+
+def test_a_check_runs_once_for_each_kind_of_arrays():
+    """The same dtypes, shapes, writability and attributes: the same kind, whatever the values and strides."""
+    base = np.ones((2, 3), np.float32)
+    read_only = base.copy()
+    read_only.flags.writeable = False
+    kinds = [
+        *((base.astype(dtype),) for dtype in ("f4", ">f4", "f8", "f2", "i4", ml_dtypes.bfloat16)),
+        (base.T,), (base[0],), (base[:, :0],), (read_only,), (None,), (base, base), (base, None), (None, base), (),
+    ]  # fmt: skip
+    runs = []
+
+    @once_per_kind
+    def check(arrays, *attributes):
+        runs.append(arrays)
+        return len(runs)
+
+    for attributes in ((), ("NHWC",), ("NHWC", 1)):
+        results = [check(arrays, *attributes) for arrays in kinds]
+        assert len(set(results)) == len(kinds)
+        assert [check(arrays, *attributes) for arrays in kinds] == results
+    assert check((np.zeros((6, 4), np.float32)[::3, 3:0:-1],)) == 1
+    assert check(([1.0],)) != check(([1.0],)), "what is no array is of no kind"
+
+
+def test_a_check_that_fails_is_not_remembered():
+    @once_per_kind
+    def check(arrays):
+        raise ValueError
+
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            check((np.ones(1),))
