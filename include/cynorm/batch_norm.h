@@ -202,10 +202,6 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
          FN(select)(FN(abs)(x) > p[1], one, zero))                                                                    \
     }
 
-static inline vec FN(clip)(vec x, vec low, vec high) {
-    return FN(select)(x < low, low, FN(select)(x > high, high, x));
-}
-
 #define PARAMETERS(t) {FN(splat)((real)(t)->parameter[0]), FN(splat)((real)(t)->parameter[1])}
 
 static void FN(activate)(const cynorm_bn_tile *t, real *row, int64_t n) {

@@ -196,6 +196,12 @@ static const real FN(exp2_poly)[] = {
 #define CYNORM_LOG2_E ((real)1.4426950408889634074)
 #define CYNORM_DEGREE(c) ((int)(sizeof(c) / sizeof(c[0])) - 1)
 
+/* x * 2^i in two halves, so that subnormal and overflowing results come out right */
+static inline vec FN(scale)(vec x, ivec i) {
+    ivec half = i >> 1;
+    return x * (vec)((half + CYNORM_BIAS) << CYNORM_MANTISSA) * (vec)((i - half + CYNORM_BIAS) << CYNORM_MANTISSA);
+}
+
 /* 2^(y * log2 x), the logarithm and its product with y = y_high + y_low carried in two parts. */
 static inline vec FN(power_any)(vec x, real y_high, real y_low) {
     /* x = 2^e * (1+f), 1+f in [sqrt(1/2), sqrt(2)) */
@@ -218,9 +224,7 @@ static inline vec FN(power_any)(vec x, real y_high, real y_low) {
     vec shifted = s + CYNORM_MAGIC;
     vec r = (s - (shifted - CYNORM_MAGIC)) + rest;
     vec p = FN(fma)(r, FN(polynomial)(r, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly))), FN(splat)(1));
-    /* times 2^i in two halves, so that subnormal and overflowing results come out right */
-    ivec i = (ivec)shifted - CYNORM_BITS_MAGIC, half = i >> 1;
-    return p * (vec)((half + CYNORM_BIAS) << CYNORM_MANTISSA) * (vec)((i - half + CYNORM_BIAS) << CYNORM_MANTISSA);
+    return FN(scale)(p, (ivec)shifted - CYNORM_BITS_MAGIC);
 }
 
 #ifndef CYNORM_BETA_KINDS
@@ -307,44 +311,3 @@ static inline vec FN(where_bits)(unsigned bits, vec v) {
     return (vec)((ivec)v & ((((sint_r)bits - (ivec){0}) & lane) != 0));
 #endif
 }
-
-/* ---- exponentials, for activations ---- */
-
-static inline vec FN(abs)(vec x) { return (vec)((ivec)x & ~((ivec)(-(vec){0}))); }
-
-#define CYNORM_BY_LANE(name, f)                                                 \
-    static __attribute__((noinline)) vec FN(name)(vec x) {                      \
-        for (int i = 0; i < VL; i++) x[i] = (real)f((double)x[i]);              \
-        return x;                                                               \
-    }
-CYNORM_BY_LANE(exp, exp)
-CYNORM_BY_LANE(expm1, expm1)
-CYNORM_BY_LANE(log1p, log1p)
-CYNORM_BY_LANE(tanh, tanh)
-#undef CYNORM_BY_LANE
-
-static inline vec FN(sigmoid)(vec x) { return 1 / (1 + FN(exp)(-x)); }
-
-/* log(1 + e^x) */
-static inline vec FN(softplus)(vec x) {
-    return FN(select)(x <= 0, (vec){0}, x) + FN(log1p)(FN(exp)(-FN(abs)(x)));
-}
-
-/* e^x / (1 + e^x)^2, the derivative of sigmoid */
-static inline vec FN(bell)(vec x) {
-    vec e = FN(exp)(-FN(abs)(x));
-    return e / ((1 + e) * (1 + e));
-}
-
-#undef CYNORM_ESTIMATES
-#undef CYNORM_MANTISSA
-#undef CYNORM_BITS_MIN
-#undef CYNORM_BITS_INF
-#undef CYNORM_BITS_SQRT_HALF
-#undef CYNORM_BITS_MAGIC
-#undef CYNORM_MAGIC
-#undef CYNORM_BIAS
-#undef CYNORM_LOG2_E_LOW
-#undef CYNORM_EXP2_LIMIT
-#undef CYNORM_LOG2_E
-#undef CYNORM_DEGREE
