@@ -1,4 +1,4 @@
-/* A C extension on the capsule: LRN there and back, and the statuses of calls that do not fit. */
+/* A C extension on the capsule: LRN and BN, there and back, and the statuses of calls that do not fit. */
 
 #include <Python.h>
 
@@ -6,22 +6,111 @@
 
 static const cynorm_api *cynorm;
 
-/* forward(src, dst, shape of 4, channels_last): float32 memory. */
-static PyObject *forward(PyObject *self, PyObject *args) {
-    Py_buffer src, dst;
-    long long n, c, h, w;
-    int layout, status;
+/* An array in any memory as a tensor. */
+typedef struct {
+    Py_buffer buffer;
+    cynorm_tensor tensor;
+} array;
+
+/* All of a tuple, tensors[i] being NULL for None; 0 with a Python error set. */
+static int take(PyObject *tuple, array *arrays, const cynorm_tensor **tensors, int n) {
+    memset(arrays, 0, (size_t)n * sizeof(array));
+    for (int i = 0; i < n; i++) {
+        PyObject *object = PyTuple_GetItem(tuple, i);
+        cynorm_tensor *t = &arrays[i].tensor;
+        tensors[i] = NULL;
+        if (!object) return 0;
+        if (object == Py_None) continue;
+        if (PyObject_GetBuffer(object, &arrays[i].buffer, PyBUF_STRIDES | PyBUF_FORMAT)) return 0;
+        tensors[i] = t;
+        t->data = arrays[i].buffer.buf;
+        t->dtype = *arrays[i].buffer.format == 'd' ? CYNORM_F64 : CYNORM_F32;
+        t->ndim = arrays[i].buffer.ndim;
+        memcpy(t->shape, arrays[i].buffer.shape, (size_t)t->ndim * sizeof(int64_t));
+        memcpy(t->strides, arrays[i].buffer.strides, (size_t)t->ndim * sizeof(int64_t));
+    }
+    return 1;
+}
+
+static void release(array *arrays, int n) {
+    for (int i = 0; i < n; i++) PyBuffer_Release(&arrays[i].buffer);
+}
+
+/* lrn(layout, (src, dst, diff_dst, diff_src, omega)): forward and backward, omega kept between them where it is given. */
+static PyObject *lrn(PyObject *self, PyObject *args) {
+    enum { SRC, DST, DIFF_DST, DIFF_SRC, OMEGA, ALL };
+    PyObject *tuple;
+    array arrays[ALL];
+    const cynorm_tensor *t[ALL];
+    int layout, forward = 0, backward = 0;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*w*LLLLi", &src, &dst, &n, &c, &h, &w, &layout)) return NULL;
-    int64_t shape[4] = {n, c, h, w};
-    cynorm_tensor s = cynorm_dense(src.buf, CYNORM_F32, 4, shape), d = cynorm_dense(dst.buf, CYNORM_F32, 4, shape);
-    cynorm_lrn lrn = cynorm_lrn_make(0, 5, 1.0, 0.75, 1.0, (cynorm_layout)layout, 4);
-    Py_BEGIN_ALLOW_THREADS
-    status = cynorm->lrn_forward(&lrn, &s, &d, NULL, 0);
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&src);
-    PyBuffer_Release(&dst);
-    return PyLong_FromLong(status);
+    if (!PyArg_ParseTuple(args, "iO!", &layout, &PyTuple_Type, &tuple)) return NULL;
+    if (take(tuple, arrays, t, ALL)) {
+        cynorm_lrn lrn = cynorm_lrn_make(0, 5, 1.0, 0.75, 1.0, (cynorm_layout)layout, t[SRC]->ndim);
+        Py_BEGIN_ALLOW_THREADS
+        forward = cynorm->lrn_forward(&lrn, t[SRC], t[DST], t[OMEGA], 0);
+        backward = cynorm->lrn_backward(&lrn, t[DIFF_DST], t[SRC], NULL, t[DIFF_SRC], t[OMEGA], 0);
+        Py_END_ALLOW_THREADS
+    }
+    release(arrays, ALL);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("ii", forward, backward);
+}
+
+/* batch_norm(layout, training, (tensors..., vectors...)): forward with ReLU and backward. Vectors are contiguous. */
+static PyObject *batch_norm(PyObject *self, PyObject *args) {
+    enum { SRC, ADD, DST, DIFF_DST, DIFF_SRC, DIFF_ADD, SCALE, SHIFT, MEAN, VARIANCE, RUNNING_MEAN, RUNNING_VARIANCE,
+           DIFF_SCALE, DIFF_SHIFT, ALL };
+    PyObject *tuple;
+    array arrays[ALL];
+    const cynorm_tensor *t[ALL];
+    int layout, training, statuses[2] = {0, 0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "ipO!", &layout, &training, &PyTuple_Type, &tuple)) return NULL;
+    if (take(tuple, arrays, t, ALL)) {
+        Py_BEGIN_ALLOW_THREADS
+        for (int i = SCALE; i < ALL; i++)
+            if (t[i]) arrays[i].tensor = cynorm_bn_vector(t[i]->data, t[i]->dtype, t[SRC], (cynorm_layout)layout);
+        size_t vector_bytes = (size_t)arrays[MEAN].buffer.len;
+        cynorm_tensor mask = *t[SRC], mean_low = *t[MEAN], rstd = *t[MEAN];
+        mean_low.data = malloc(vector_bytes);
+        rstd.data = malloc(vector_bytes);
+
+        cynorm_bn bn = cynorm_bn_make(1e-5, CYNORM_RELU);
+        unsigned reduced = cynorm_bn_reduced((cynorm_layout)layout, t[SRC]->ndim);
+        cynorm_bn_call call = cynorm_bn_call_make(training ? CYNORM_BN_FORWARD_TRAINING : CYNORM_BN_FORWARD_INFERENCE, reduced);
+        call.data[CYNORM_BN_SRC] = t[SRC];
+        call.data[CYNORM_BN_ADD] = t[ADD];
+        call.data[CYNORM_BN_DST] = t[DST];
+        call.parameter[CYNORM_BN_SCALE] = t[SCALE];
+        call.parameter[CYNORM_BN_SHIFT] = t[SHIFT];
+        call.parameter[CYNORM_BN_MEAN] = t[MEAN];
+        call.parameter[CYNORM_BN_VARIANCE] = t[VARIANCE];
+        call.parameter[CYNORM_BN_RUNNING_MEAN] = t[RUNNING_MEAN];
+        call.parameter[CYNORM_BN_RUNNING_VARIANCE] = t[RUNNING_VARIANCE];
+        if (training) {
+            call.parameter[CYNORM_BN_MEAN_LOW] = &mean_low;
+            call.parameter[CYNORM_BN_RSTD] = &rstd;
+        }
+        mask.data = malloc((size_t)cynorm->batch_norm_mask(&bn, &call, mask.strides));
+        call.data[CYNORM_BN_MASK] = &mask;
+        statuses[0] = cynorm->batch_norm(&bn, &call, 0);
+
+        call.kind = training ? CYNORM_BN_BACKWARD_TRAINING : CYNORM_BN_BACKWARD_INFERENCE;
+        call.data[CYNORM_BN_ADD] = NULL;
+        call.data[CYNORM_BN_DIFF_DST] = t[DIFF_DST];
+        call.data[CYNORM_BN_DST] = t[DIFF_SRC];
+        call.data[CYNORM_BN_DIFF_ADD] = t[DIFF_ADD];
+        if (training) call.parameter[CYNORM_BN_VARIANCE] = NULL; /* MEAN, MEAN_LOW and RSTD say more */
+        call.parameter[CYNORM_BN_DIFF_SCALE] = t[DIFF_SCALE];
+        call.parameter[CYNORM_BN_DIFF_SHIFT] = t[DIFF_SHIFT];
+        statuses[1] = cynorm->batch_norm(&bn, &call, 0);
+        free(mask.data);
+        free(mean_low.data);
+        free(rstd.data);
+        Py_END_ALLOW_THREADS
+    }
+    release(arrays, ALL);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("ii", statuses[0], statuses[1]);
 }
 
 static int lrn_status(void (*spoil)(cynorm_lrn *, cynorm_tensor *, cynorm_tensor *)) {
@@ -41,6 +130,54 @@ static void other_dtype(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (vo
 static void other_layout(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->spatial = 3; }
 static void bad_window(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->left = -1; }
 
+typedef void (*spoil_call)(cynorm_bn_call *, cynorm_tensor *);
+
+static int batch_norm_status(cynorm_bn_pass kind, cynorm_activation activation, spoil_call spoil) {
+    float memory[16] = {0}, out[16], vector[4] = {0};
+    int64_t shape[4] = {1, 4, 2, 2};
+    cynorm_tensor s = cynorm_dense(memory, CYNORM_F32, 4, shape), d = cynorm_dense(out, CYNORM_F32, 4, shape);
+    cynorm_tensor v = cynorm_bn_vector(vector, CYNORM_F32, &s, CYNORM_CHANNELS_FIRST), other = d;
+    cynorm_bn bn = cynorm_bn_make(1e-5, activation);
+    cynorm_bn_call call = cynorm_bn_call_make(kind, cynorm_bn_reduced(CYNORM_CHANNELS_FIRST, 4));
+    call.data[CYNORM_BN_SRC] = call.data[CYNORM_BN_DIFF_DST] = &s;
+    call.data[CYNORM_BN_DST] = &d;
+    call.parameter[CYNORM_BN_MEAN] = call.parameter[CYNORM_BN_VARIANCE] = &v;
+    spoil(&call, &other);
+    if (kind < CYNORM_BN_BACKWARD_TRAINING) call.data[CYNORM_BN_DIFF_DST] = NULL;
+    return cynorm->batch_norm(&bn, &call, 1);
+}
+
+static void as_it_is(cynorm_bn_call *c, cynorm_tensor *t) { (void)c, (void)t; }
+static void no_dst(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->data[CYNORM_BN_DST] = NULL; }
+static void no_diff_dst(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->data[CYNORM_BN_DIFF_DST] = NULL; }
+static void no_variance(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->parameter[CYNORM_BN_VARIANCE] = NULL; }
+static void more_axes(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->reduced = 1 << 4; }
+static void varying(cynorm_bn_call *c, cynorm_tensor *t) { c->parameter[CYNORM_BN_MEAN] = t; }
+static void other_add(cynorm_bn_call *c, cynorm_tensor *t) { t->shape[3] = 1, c->data[CYNORM_BN_ADD] = t; }
+static void other_diff_add(cynorm_bn_call *c, cynorm_tensor *t) { t->dtype = CYNORM_F16, c->data[CYNORM_BN_DIFF_ADD] = t; }
+
+static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
+    enum { TRAINING = CYNORM_BN_FORWARD_TRAINING, INFERENCE, BACKWARD_TRAINING, BACKWARD_INFERENCE };
+    static const struct { cynorm_bn_pass kind; cynorm_activation activation; spoil_call spoil; } cases[] = {
+        {TRAINING, CYNORM_RELU, as_it_is}, {INFERENCE, CYNORM_RELU, as_it_is},
+        {BACKWARD_TRAINING, CYNORM_IDENTITY, as_it_is}, {BACKWARD_INFERENCE, CYNORM_IDENTITY, as_it_is},
+        {TRAINING, CYNORM_IDENTITY, no_dst}, {BACKWARD_TRAINING, CYNORM_IDENTITY, no_diff_dst},
+        {BACKWARD_TRAINING, CYNORM_RELU, as_it_is}, {INFERENCE, CYNORM_IDENTITY, no_variance},
+        {BACKWARD_INFERENCE, CYNORM_IDENTITY, no_variance}, {TRAINING, CYNORM_IDENTITY, varying},
+        {TRAINING, CYNORM_IDENTITY, other_add}, {BACKWARD_TRAINING, CYNORM_IDENTITY, other_diff_add},
+        {TRAINING, CYNORM_IDENTITY, more_axes}, {TRAINING, (cynorm_activation)99, as_it_is},
+    };
+    enum { CASES = sizeof cases / sizeof *cases };
+    PyObject *list = PyList_New(0);
+    (void)self, (void)args;
+    for (int i = 0; list && i < CASES; i++) {
+        PyObject *status = PyLong_FromLong(batch_norm_status(cases[i].kind, cases[i].activation, cases[i].spoil));
+        if (!status || PyList_Append(list, status)) Py_CLEAR(list);
+        Py_XDECREF(status);
+    }
+    return list;
+}
+
 static PyObject *statuses(PyObject *self, PyObject *args) {
     (void)self, (void)args;
     return Py_BuildValue("iiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
@@ -48,7 +185,11 @@ static PyObject *statuses(PyObject *self, PyObject *args) {
                          lrn_status(bad_window));
 }
 
-static PyMethodDef methods[] = {{"forward", forward, METH_VARARGS, NULL}, {"statuses", statuses, METH_NOARGS, NULL}, {0}};
+static PyMethodDef methods[] = {{"lrn", lrn, METH_VARARGS, NULL},
+                                {"batch_norm", batch_norm, METH_VARARGS, NULL},
+                                {"statuses", statuses, METH_NOARGS, NULL},
+                                {"batch_norm_statuses", batch_norm_statuses, METH_NOARGS, NULL},
+                                {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "c_api", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_c_api(void) {

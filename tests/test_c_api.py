@@ -65,16 +65,80 @@ def test_the_example_computes_what_python_does(example):
     np.testing.assert_array_equal(variance, expected_variance)
 
 
-@pytest.mark.parametrize(("number", "layout"), [(0, "NCHW"), (1, "NHWC")])
-def test_the_capsule_computes_what_python_does(c_api, number, layout):
-    out = np.zeros_like(SRC)
-    assert c_api.forward(SRC, out, *SRC.shape, number) == 0
-    np.testing.assert_array_equal(out, cynorm.lrn(SRC, alpha=1.0, layout=layout))
+LAYOUTS = {"NCHW": (0, (3, 8, 5, 7)), "NHWC": (1, (3, 5, 7, 8)), "nChw8c": (8, (3, 2, 5, 7, 8))}
+MEMORIES = {
+    "dense": lambda array: array,
+    "fortran": np.asfortranarray,
+    "strided": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "reversed": lambda array: array[::-1, ::-1].copy()[::-1, ::-1],
+}
+each_layout = pytest.mark.parametrize("layout", LAYOUTS)
+each_memory = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def random(shape, dtype):
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+@each_layout
+@each_memory
+@each_dtype
+def test_the_capsule_computes_lrn_as_python_does(c_api, layout, memory, dtype):
+    number, shape = LAYOUTS[layout]
+    src, diff_dst = memory(random(shape, dtype)), MEMORIES["fortran"](random(shape[::-1], dtype).T)
+    for omega in (None, np.zeros(shape, dtype)):
+        dst, diff_src = memory(np.zeros(shape, dtype)), np.zeros(shape, dtype)
+        assert c_api.lrn(number, (src, dst, diff_dst, diff_src, omega)) == (0, 0)
+        np.testing.assert_array_equal(dst, cynorm.lrn(src, alpha=1.0, layout=layout))
+        np.testing.assert_array_equal(diff_src, cynorm.lrn_backward(diff_dst, src, alpha=1.0, layout=layout))
+
+
+@each_layout
+@each_memory
+@each_dtype
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+def test_the_capsule_computes_batch_norm_as_python_does(c_api, layout, memory, dtype, training):
+    """ReLU's mask, mean_low and rstd are memory of the C code, and every tensor is strided."""
+    number, shape = LAYOUTS[layout]
+    src, diff_dst, add = (memory(part) for part in random((3, *shape), dtype))
+    dst, diff_src, diff_add = (memory(part) for part in np.zeros((3, *shape), dtype))
+    channels = 16 if layout == "nChw8c" else 8
+    scale, shift, mean, variance = np.random.default_rng(1).random((4, channels)).astype(dtype)
+    running = [mean.copy(), variance.copy()] if training else [None, None]
+    expected_running = [mean.copy(), variance.copy()]
+    diff_scale, diff_shift = np.zeros((2, channels), dtype)
+
+    bn, workspace = cynorm.BatchNorm(layout=layout, activation="relu"), cynorm.Workspace()
+    if training:
+        names = ("running_mean", "running_variance")
+        expected = bn.forward_training(
+            src, scale, shift, add=add, workspace=workspace, **dict(zip(names, expected_running, strict=True))
+        )
+        gradients = bn.backward_training(diff_dst, src, scale, workspace=workspace)
+    else:
+        statistics = mean.copy(), variance.copy()
+        dst_alone = bn.forward_inference(src, *statistics, scale, shift, add=add, workspace=workspace)
+        expected = (dst_alone, *statistics)
+        gradients = bn.backward_inference(diff_dst, src, *statistics, scale, workspace=workspace)
+    statuses = c_api.batch_norm(number, training, (
+        src, add, dst, diff_dst, diff_src, diff_add, scale, shift, mean, variance, *running, diff_scale, diff_shift,
+    ))  # fmt: skip
+    assert statuses == (0, 0)
+    for got, wanted in zip((dst, mean, variance), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    for got, wanted in zip((diff_src, diff_scale, diff_shift, diff_add), gradients, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    if training:
+        np.testing.assert_array_equal(running, expected_running)
 
 
 def test_statuses(c_api):
     bad_tensor, mismatch, bad_parameter = -2, -3, -4
     assert c_api.statuses() == (0, bad_tensor, bad_tensor, mismatch, mismatch, mismatch, bad_parameter)
+    assert c_api.batch_norm_statuses() == (
+        4 * [0] + 5 * [bad_tensor] + 3 * [mismatch] + 2 * [bad_parameter]
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("compiler", "standard"), [("gcc", "c99"), ("g++", "c++11")])

@@ -157,7 +157,8 @@ enum {
  *   forward training     SRC DST                                    MEAN VARIANCE RUNNING_*, MEAN_LOW RSTD KEPT_*, MASK VALUE
  *   forward inference    SRC DST MEAN VARIANCE                      MASK VALUE
  *   backward (either)    SRC DST DIFF_DST, MEAN and VARIANCE        DIFF_SCALE DIFF_SHIFT DIFF_ADD
- *                        or MEAN, MEAN_LOW and RSTD; ReLU: MASK
+ *                        or, more exactly, MEAN, MEAN_LOW
+ *                        and RSTD alone; ReLU: MASK
  */
 typedef struct {
     cynorm_bn_pass kind;
