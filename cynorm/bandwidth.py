@@ -1,13 +1,27 @@
 """The machine's limit: how fast memory streams through its cores."""
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cynorm import _bandwidth, _dispatch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def streaming_limit(reads=1, writes=1, nbytes=1 << 28, num_threads=None, streaming=True):
+    from cynorm._typing import Array
+
+
+def streaming_limit(
+    reads: int = 1,
+    writes: int = 1,
+    nbytes: int = 1 << 28,
+    num_threads: int | None = None,
+    streaming: bool = True,
+) -> float:
     """Measure how fast this machine streams memory.
 
     Parameters
@@ -45,7 +59,9 @@ def streaming_limit(reads=1, writes=1, nbytes=1 << 28, num_threads=None, streami
     return moved / best / 1e9
 
 
-def stream_pass(reads, writes, nbytes, num_threads=None, streaming=True):
+def stream_pass(
+    reads: int, writes: int, nbytes: int, num_threads: int | None = None, streaming: bool = True
+) -> Callable[[], int]:
     """A callable that makes one pass over memory it keeps touched, and returns the bytes it moved."""
     threads = num_threads or _dispatch.get_num_threads()
     chunk = max(256, nbytes // (reads + writes) // threads // 256 * 256)
@@ -53,14 +69,14 @@ def stream_pass(reads, writes, nbytes, num_threads=None, streaming=True):
     out = arrays.pop() if writes else None
     second = arrays[1] if reads == 2 else None
 
-    def run():
+    def run() -> int:
         _bandwidth.sweep(out, arrays[0], second, chunk, streaming, threads)
         return chunk * threads * (reads + writes)
 
     return run
 
 
-def _aligned(nbytes):
+def _aligned(nbytes: int) -> Array:
     memory = np.zeros(nbytes + 64, np.int8)
     memory[:] = 1
     start = -memory.ctypes.data % 64

@@ -1,16 +1,30 @@
 """Batch normalization: parameters, their checks, and what the documentation promises."""
 
+from __future__ import annotations
+
 import operator
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from cynorm import _batch_norm
 from cynorm import layout as _layout
 from cynorm._batch_norm import BatchNormGradients
 from cynorm.lrn import _choice, _finite, _integer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeVar
+
+    from numpy.typing import DTypeLike
+
+    from cynorm._typing import Array, Cache, Out, Tensor
+    from cynorm._workspace import Workspace
+
+    _Made = TypeVar("_Made")
+
 __all__ = ["Activation", "BatchNorm", "BatchNormGradients", "batch_norm", "batch_norm_backward"]
 
 # Every activation: its parameters, in the kernels' order, and their defaults. The place in this list is its number.
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, dict[str, float]] = {
     "identity": {},
     "relu": {},
     "elu": {"alpha": 1.0},
@@ -36,26 +50,29 @@ class _Immutable:
 
     __slots__ = ()
 
-    def __eq__(self, other):
+    def _arguments(self) -> tuple[tuple[str, Any], ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
         return self is other or (type(self) is type(other) and self._arguments() == other._arguments())
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._arguments())
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self._arguments())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._arguments())})"
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set")
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
 
 
-def _restore(cls, arguments):
+def _restore(cls: Callable[..., _Made], arguments: tuple[tuple[str, Any], ...]) -> _Made:
     return cls(**dict(arguments))
 
 
@@ -101,8 +118,10 @@ class Activation(_Immutable):
     """
 
     __slots__ = ("name", "parameters")
+    name: str
+    parameters: tuple[tuple[str, float], ...]
 
-    def __init__(self, name, **parameters):
+    def __init__(self, name: str, **parameters: float) -> None:
         defaults = _ACTIVATIONS[_choice("activation", name, tuple(_ACTIVATIONS))]
         for parameter in parameters:
             if parameter not in defaults:
@@ -115,7 +134,7 @@ class Activation(_Immutable):
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "parameters", tuple(values.items()))
 
-    def _arguments(self):
+    def _arguments(self) -> tuple[tuple[str, Any], ...]:
         return (("name", self.name), *self.parameters)
 
 
@@ -175,9 +194,23 @@ class BatchNorm(_Immutable):
     """
 
     __slots__ = ("epsilon", "layout", "axes", "channels", "activation", "_problem")
+    epsilon: float
+    layout: str | None
+    axes: tuple[int, ...] | None
+    channels: int | None
+    activation: Activation | None
+    _problem: _batch_norm.Problem
 
-    def __init__(self, epsilon=1e-5, *, layout="NCHW", axes=None, channels=None, activation=None):
-        def keep(name, value):
+    def __init__(
+        self,
+        epsilon: float = 1e-5,
+        *,
+        layout: str = "NCHW",
+        axes: int | Iterable[int] | None = None,
+        channels: int | None = None,
+        activation: str | Activation | None = None,
+    ) -> None:
+        def keep(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         keep("epsilon", _finite("epsilon", epsilon))
@@ -203,8 +236,21 @@ class BatchNorm(_Immutable):
         name, values = (activation.name, dict(activation.parameters)) if activation else ("identity", {})
         keep("_problem", _batch_norm.Problem(self, parsed, list(_ACTIVATIONS).index(name), list(values.values())))
 
-    def forward_training(self, src, scale=None, shift=None, *, add=None, out=None, workspace=None, running_mean=None,
-                         running_variance=None, momentum=0.1, unbiased_running=True, num_threads=None):
+    def forward_training(
+        self,
+        src: Tensor,
+        scale: Tensor | None = None,
+        shift: Tensor | None = None,
+        *,
+        add: Tensor | None = None,
+        out: Out | None = None,
+        workspace: Workspace | None = None,
+        running_mean: Tensor | None = None,
+        running_variance: Tensor | None = None,
+        momentum: float = 0.1,
+        unbiased_running: bool = True,
+        num_threads: int | None = None,
+    ) -> tuple[Out, Array, Array]:
         """Normalize src with its own statistics.
 
         Parameters
@@ -257,8 +303,19 @@ class BatchNorm(_Immutable):
         return self._problem.forward(True, src, None, None, scale, shift, add, out, workspace, running_mean,
                                      running_variance, momentum, bool(unbiased_running), num_threads)
 
-    def forward_inference(self, src, mean, variance, scale=None, shift=None, *, add=None, out=None, workspace=None,
-                          num_threads=None):
+    def forward_inference(
+        self,
+        src: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        scale: Tensor | None = None,
+        shift: Tensor | None = None,
+        *,
+        add: Tensor | None = None,
+        out: Out | None = None,
+        workspace: Workspace | None = None,
+        num_threads: int | None = None,
+    ) -> Out:
         """Normalize src with given statistics.
 
         Parameters
@@ -292,8 +349,20 @@ class BatchNorm(_Immutable):
         return self._problem.forward(False, src, mean, variance, scale, shift, add, out, workspace, None, None, 0.0, False,
                                      num_threads)[0]
 
-    def backward_training(self, diff_dst, src, scale=None, *, shift=None, mean=None, variance=None, workspace=None,
-                          out=None, out_add=None, num_threads=None):
+    def backward_training(
+        self,
+        diff_dst: Tensor,
+        src: Tensor,
+        scale: Tensor | None = None,
+        *,
+        shift: Tensor | None = None,
+        mean: Tensor | None = None,
+        variance: Tensor | None = None,
+        workspace: Workspace | None = None,
+        out: Any = None,
+        out_add: Any = None,
+        num_threads: int | None = None,
+    ) -> BatchNormGradients:
         """The gradients of `forward_training`, of M elements per statistic::
 
             diff_add   = diff_dst * activation'                           (d below)
@@ -348,8 +417,20 @@ class BatchNorm(_Immutable):
         return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out, out_add,
                                       num_threads)
 
-    def backward_inference(self, diff_dst, src, mean, variance, scale=None, *, shift=None, workspace=None, out=None,
-                           out_add=None, num_threads=None):
+    def backward_inference(
+        self,
+        diff_dst: Tensor,
+        src: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        scale: Tensor | None = None,
+        *,
+        shift: Tensor | None = None,
+        workspace: Workspace | None = None,
+        out: Any = None,
+        out_add: Any = None,
+        num_threads: int | None = None,
+    ) -> BatchNormGradients:
         """The gradients of `forward_inference`, whose statistics are constants::
 
             diff_src = scale / sqrt(variance + epsilon) * d
@@ -368,7 +449,9 @@ class BatchNorm(_Immutable):
         return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out, out_add,
                                       num_threads)
 
-    def workspace_nbytes(self, shape, dtype, cache="auto", training=True):
+    def workspace_nbytes(
+        self, shape: Sequence[int], dtype: DTypeLike, cache: Cache = "auto", training: bool = True
+    ) -> int:
         """Bytes that a `Workspace` takes for `forward_training`, with a shift and without `add`, or `forward_inference`.
 
         Examples
@@ -379,7 +462,7 @@ class BatchNorm(_Immutable):
         """
         return self._problem.workspace_nbytes(shape, dtype, cache, training)
 
-    def implementation(self, src):
+    def implementation(self, src: Tensor) -> str:
         """The kernel that runs for such an array: which axes are innermost, dtype, instruction set.
 
         Examples
@@ -390,14 +473,14 @@ class BatchNorm(_Immutable):
         """
         return self._problem.implementation(src)
 
-    def _arguments(self):
+    def _arguments(self) -> tuple[tuple[str, Any], ...]:
         shown = ("epsilon", "layout", "channels", "activation") if self.axes is None else ("epsilon", "axes", "activation")
         return tuple((name, getattr(self, name)) for name in shown)
 
 
-def _axes(axes):
+def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:
     try:
-        numbers = [operator.index(axis) for axis in ((axes,) if hasattr(axes, "__index__") else axes)]
+        numbers = [operator.index(axis) for axis in ((axes,) if isinstance(axes, SupportsIndex) else axes)]
     except TypeError:
         raise TypeError(f"axes must be integers, got {axes!r}") from None
     if len(set(numbers)) < len(numbers):
@@ -408,9 +491,25 @@ def _axes(axes):
     return tuple(sorted(numbers))
 
 
-def batch_norm(src, scale=None, shift=None, *, epsilon=1e-5, layout="NCHW", axes=None, channels=None, activation=None,
-               add=None, out=None, workspace=None, running_mean=None, running_variance=None, momentum=0.1,
-               unbiased_running=True, num_threads=None):
+def batch_norm(
+    src: Tensor,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    *,
+    epsilon: float = 1e-5,
+    layout: str = "NCHW",
+    axes: int | Iterable[int] | None = None,
+    channels: int | None = None,
+    activation: str | Activation | None = None,
+    add: Tensor | None = None,
+    out: Out | None = None,
+    workspace: Workspace | None = None,
+    running_mean: Tensor | None = None,
+    running_variance: Tensor | None = None,
+    momentum: float = 0.1,
+    unbiased_running: bool = True,
+    num_threads: int | None = None,
+) -> tuple[Out, Array, Array]:
     """`BatchNorm(...).forward_training(src, ...)` in one call; see `BatchNorm` for the parameters.
 
     Examples
@@ -426,9 +525,24 @@ def batch_norm(src, scale=None, shift=None, *, epsilon=1e-5, layout="NCHW", axes
                                num_threads=num_threads)
 
 
-def batch_norm_backward(diff_dst, src, scale=None, *, shift=None, mean=None, variance=None, epsilon=1e-5, layout="NCHW",
-                        axes=None, channels=None, activation=None, workspace=None, out=None, out_add=None,
-                        num_threads=None):
+def batch_norm_backward(
+    diff_dst: Tensor,
+    src: Tensor,
+    scale: Tensor | None = None,
+    *,
+    shift: Tensor | None = None,
+    mean: Tensor | None = None,
+    variance: Tensor | None = None,
+    epsilon: float = 1e-5,
+    layout: str = "NCHW",
+    axes: int | Iterable[int] | None = None,
+    channels: int | None = None,
+    activation: str | Activation | None = None,
+    workspace: Workspace | None = None,
+    out: Any = None,
+    out_add: Any = None,
+    num_threads: int | None = None,
+) -> BatchNormGradients:
     """`BatchNorm(...).backward_training(diff_dst, src, ...)` in one call; see `BatchNorm` for the parameters.
 
     Examples

@@ -1,9 +1,12 @@
 """What this installation was built with and runs on."""
 
+from __future__ import annotations
+
 import os
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from cynorm import _dispatch
 __all__ = ["config", "get_include", "show_config"]
 
 
-def get_include():
+def get_include() -> str:
     """The directory to add to a compiler's include path for ``#include <cynorm/cynorm.h>``.
 
     Examples
@@ -26,7 +29,7 @@ def get_include():
     return str(installed if installed.is_dir() else package.parent / "include")
 
 
-def config():
+def config() -> dict[str, Any]:
     """What `show_config` prints, as a dict.
 
     Returns
@@ -69,7 +72,7 @@ def config():
     }
 
 
-def _openmp_runtimes():
+def _openmp_runtimes() -> tuple[str, ...]:
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
@@ -78,7 +81,7 @@ def _openmp_runtimes():
     return tuple(sorted(file for file in files if Path(file).name.startswith(("libgomp", "libomp", "libiomp"))))
 
 
-def show_config():
+def show_config() -> None:
     """Print what this installation was built with and runs on: put it into bug reports.
 
     Examples

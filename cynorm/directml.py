@@ -9,14 +9,23 @@ Where a document contradicts itself or its users, the function's docstring tells
 happens here.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cynorm._tensor import once_per_kind
 from cynorm.batch_norm import Activation, BatchNorm
 from cynorm.lrn import LRN, _finite
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from cynorm._typing import Array
+
+    _Three: TypeAlias = tuple[Array | None, Array | None, Array | None]
 
 __all__ = [
     "BatchNormalizationGrad",
@@ -35,17 +44,17 @@ _DATA_TYPES = ("float32", "float16", "bfloat16", "float64")
 class BatchNormalizationTraining(NamedTuple):
     """Outputs of :func:`batch_normalization_training`."""
 
-    output: np.ndarray
-    output_mean: np.ndarray
-    output_variance: np.ndarray
+    output: Array
+    output_mean: Array
+    output_variance: Array
 
 
 class BatchNormalizationGrad(NamedTuple):
     """Outputs of :func:`batch_normalization_grad` and :func:`batch_normalization_training_grad`."""
 
-    output_gradient: np.ndarray
-    output_scale_gradient: np.ndarray
-    output_bias_gradient: np.ndarray
+    output_gradient: Array
+    output_scale_gradient: Array
+    output_bias_gradient: Array
 
 
 class _Constraints:
@@ -68,14 +77,20 @@ class _Constraints:
         Of a tuple of arrays (None: absent), data, then parameters; returns the axes of parameter size 1.
     """
 
-    def __init__(self, dimension_counts, data, parameters=(), same_sizes=True):
+    def __init__(
+        self,
+        dimension_counts: tuple[int, int],
+        data: tuple[str, ...],
+        parameters: tuple[str, ...] = (),
+        same_sizes: bool = True,
+    ) -> None:
         self._fewest, self._most = dimension_counts
         self._data = data
         self._parameters = parameters
         self._same_sizes = same_sizes
         self.check = once_per_kind(self._verify)
 
-    def _verify(self, tensors):
+    def _verify(self, tensors: tuple[Array | None, ...]) -> tuple[int, ...]:
         named = list(zip(self._data + self._parameters, tensors, strict=True))
         for name, tensor in named:
             if not isinstance(tensor, np.ndarray | None):
@@ -99,7 +114,6 @@ class _Constraints:
         for other, other_sizes, _ in data:
             if other_sizes != sizes:
                 raise ValueError(f"{other} must have the Sizes of {name}, {sizes}, got {other_sizes}")
-        first = parameters[0] if parameters else None
         for other, other_sizes, _ in parameters:
             if len(other_sizes) != len(sizes):
                 raise ValueError(
@@ -109,9 +123,10 @@ class _Constraints:
                 raise ValueError(
                     f"dimensions of {other} must be 1 or those of {name}, {sizes}, got {other_sizes}"
                 )
-            if self._same_sizes and other_sizes != first[1]:
-                raise ValueError(f"{other} must have the Sizes of {first[0]}, {first[1]}, got {other_sizes}")
-        return tuple(axis for axis, size in enumerate(first[1]) if size == 1) if first else ()
+            first, first_sizes, _ = parameters[0]
+            if self._same_sizes and other_sizes != first_sizes:
+                raise ValueError(f"{other} must have the Sizes of {first}, {first_sizes}, got {other_sizes}")
+        return tuple(axis for axis, size in enumerate(parameters[0][1]) if size == 1) if parameters else ()
 
 
 _LRN = _Constraints((4, 4), ("input", "out"))
@@ -124,7 +139,9 @@ _BN_GRAD = _Constraints(
 
 
 @lru_cache(maxsize=256, typed=True)
-def _lrn(cross_channel, local_size, alpha, beta, bias, divisor):
+def _lrn(
+    cross_channel: bool, local_size: int, alpha: float, beta: float, bias: float, divisor: float | None
+) -> LRN:
     return LRN(
         local_size,
         alpha,
@@ -137,24 +154,26 @@ def _lrn(cross_channel, local_size, alpha, beta, bias, divisor):
 
 
 @lru_cache(maxsize=256, typed=True)
-def _batch_norm(axes, epsilon, fused_activation=None):
+def _batch_norm(
+    axes: tuple[int, ...], epsilon: float, fused_activation: str | Activation | None = None
+) -> BatchNorm:
     if isinstance(fused_activation, str):
         fused_activation = Activation(fused_activation.lower().removeprefix("dml_operator_activation_"))
     return BatchNorm(epsilon, axes=axes, activation=fused_activation)
 
 
 def local_response_normalization(
-    input,
+    input: Array,
     *,
-    cross_channel,
-    local_size,
-    alpha=0.0001,
-    beta=0.75,
-    bias=1.0,
-    divisor=None,
-    out=None,
-    num_threads=None,
-):
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    divisor: float | None = None,
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Array:
     """DML_LOCAL_RESPONSE_NORMALIZATION_OPERATOR_DESC.
 
     ``output = input / (bias + (alpha / divisor) * sum(x**2 for x in the local region)) ** beta``
@@ -208,18 +227,18 @@ def local_response_normalization(
 
 
 def local_response_normalization_grad(
-    input,
-    input_gradient,
+    input: Array,
+    input_gradient: Array,
     *,
-    cross_channel,
-    local_size,
-    alpha=0.0001,
-    beta=0.75,
-    bias=1.0,
-    divisor=None,
-    out=None,
-    num_threads=None,
-):
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    divisor: float | None = None,
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Array:
     """DML_LOCAL_RESPONSE_NORMALIZATION_GRAD_OPERATOR_DESC.
 
     The gradient of :func:`local_response_normalization`.
@@ -250,9 +269,13 @@ def local_response_normalization_grad(
     TypeError, ValueError
         If a tensor breaks the document's constraints or a field is out of its range; nothing is written.
 
-    Examples -------- >>> import numpy as np >>> x = np.full((1, 3, 1, 1), 2, np.float32) >>> gradient =
-    local_response_normalization_grad(x, x, cross_channel=True, local_size=1, alpha=1, beta=1) >>>
-    gradient.ravel().round(3) array([-0.24, -0.24, -0.24], dtype=float32)
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.full((1, 3, 1, 1), 2, np.float32)
+    >>> gradient = local_response_normalization_grad(x, x, cross_channel=True, local_size=1, alpha=1, beta=1)
+    >>> gradient.ravel().round(3)
+    array([-0.24, -0.24, -0.24], dtype=float32)
     """
     _LRN_GRAD.check((input, input_gradient, out))
     lrn = _lrn(cross_channel, local_size, alpha, beta, bias, divisor)
@@ -260,18 +283,18 @@ def local_response_normalization_grad(
 
 
 def batch_normalization(
-    input,
-    mean,
-    variance,
-    scale,
-    bias,
+    input: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array,
+    bias: Array,
     *,
-    spatial=True,
-    epsilon,
-    fused_activation=None,
-    out=None,
-    num_threads=None,
-):
+    spatial: bool = True,
+    epsilon: float,
+    fused_activation: str | Activation | None = None,
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Array:
     """DML_BATCH_NORMALIZATION_OPERATOR_DESC: normalization with given statistics.
 
     ``output = fused_activation(scale * ((input - mean) / sqrt(variance + epsilon)) + bias)``
@@ -318,8 +341,16 @@ def batch_normalization(
 
 
 def batch_normalization_training(
-    input, scale, bias, fused_add=None, *, epsilon, fused_activation=None, out=None, num_threads=None
-):
+    input: Array,
+    scale: Array,
+    bias: Array,
+    fused_add: Array | None = None,
+    *,
+    epsilon: float,
+    fused_activation: str | Activation | None = None,
+    out: _Three | None = None,
+    num_threads: int | None = None,
+) -> BatchNormalizationTraining:
     """DML_BATCH_NORMALIZATION_TRAINING_OPERATOR_DESC: normalization with the statistics of the input itself.
 
     ``output = fused_activation(scale * ((input - mean) / sqrt(variance + epsilon)) + bias + fused_add)``
@@ -362,11 +393,11 @@ def batch_normalization_training(
     >>> batch_normalization_training(np.float32([[3, 5]]), 2 * one, one, epsilon=0).output
     array([[-1.,  3.]], dtype=float32)
     """
-    out, out_mean, out_variance = _three(out)
-    axes = _BN_TRAINING.check((input, fused_add, out, scale, bias, out_mean, out_variance))
+    out_data, out_mean, out_variance = _three(out)
+    axes = _BN_TRAINING.check((input, fused_add, out_data, scale, bias, out_mean, out_variance))
     bn = _batch_norm(axes, epsilon, fused_activation)
     output, mean, variance = bn.forward_training(
-        input, scale, bias, add=fused_add, out=out, num_threads=num_threads
+        input, scale, bias, add=fused_add, out=out_data, num_threads=num_threads
     )
     return BatchNormalizationTraining(
         output, _store(mean, scale.dtype, out_mean), _store(variance, scale.dtype, out_variance)
@@ -374,8 +405,16 @@ def batch_normalization_training(
 
 
 def batch_normalization_grad(
-    input, input_gradient, mean, variance, scale, *, epsilon, out=None, num_threads=None
-):
+    input: Array,
+    input_gradient: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array,
+    *,
+    epsilon: float,
+    out: _Three | None = None,
+    num_threads: int | None = None,
+) -> BatchNormalizationGrad:
     """DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC: the gradient of :func:`batch_normalization`.
 
     The statistics are constants here; sums run over the dimensions in which the parameters have size 1::
@@ -420,11 +459,11 @@ def batch_normalization_grad(
     >>> batch_normalization_grad(x, x, 4 * one, one, one, epsilon=3).output_scale_gradient
     array([[1.]], dtype=float32)
     """
-    out, out_scale, out_bias = _three(out)
-    axes = _BN_GRAD.check((input, input_gradient, out, mean, variance, scale, out_scale, out_bias))
+    out_data, out_scale, out_bias = _three(out)
+    axes = _BN_GRAD.check((input, input_gradient, out_data, mean, variance, scale, out_scale, out_bias))
     bn = _batch_norm(axes, epsilon)
     grads = bn.backward_inference(
-        input_gradient, input, mean, variance, scale, out=out, num_threads=num_threads
+        input_gradient, input, mean, variance, scale, out=out_data, num_threads=num_threads
     )
     return BatchNormalizationGrad(
         grads.diff_src,
@@ -434,8 +473,16 @@ def batch_normalization_grad(
 
 
 def batch_normalization_training_grad(
-    input, input_gradient, mean, variance, scale, *, epsilon, out=None, num_threads=None
-):
+    input: Array,
+    input_gradient: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array,
+    *,
+    epsilon: float,
+    out: _Three | None = None,
+    num_threads: int | None = None,
+) -> BatchNormalizationGrad:
     """DML_BATCH_NORMALIZATION_TRAINING_GRAD_OPERATOR_DESC.
 
     The gradient of :func:`batch_normalization_training`.
@@ -481,11 +528,11 @@ def batch_normalization_training_grad(
     >>> batch_normalization_training_grad(x, x * x, 4 * one, one, one, epsilon=3).output_bias_gradient
     array([[34.]], dtype=float32)
     """
-    out, out_scale, out_bias = _three(out)
-    axes = _BN_GRAD.check((input, input_gradient, out, mean, variance, scale, out_scale, out_bias))
+    out_data, out_scale, out_bias = _three(out)
+    axes = _BN_GRAD.check((input, input_gradient, out_data, mean, variance, scale, out_scale, out_bias))
     bn = _batch_norm(axes, epsilon)
     grads = bn.backward_training(
-        input_gradient, input, scale, mean=mean, variance=variance, out=out, num_threads=num_threads
+        input_gradient, input, scale, mean=mean, variance=variance, out=out_data, num_threads=num_threads
     )
     return BatchNormalizationGrad(
         grads.diff_src,
@@ -494,7 +541,7 @@ def batch_normalization_training_grad(
     )
 
 
-def _three(out):
+def _three(out: _Three | None) -> _Three:
     """Unpack ``out=`` of an operator with three outputs."""
     if out is None:
         return None, None, None
@@ -503,7 +550,7 @@ def _three(out):
     return out
 
 
-def _store(values, data_type, out):
+def _store(values: Array, data_type: np.dtype[Any], out: Array | None) -> Array:
     """Give one value per statistic the DataType of the tensors, in `out` where it is given."""
     if out is None:
         return values if values.dtype == data_type else values.astype(data_type)

@@ -1,5 +1,7 @@
 """What the axes of an array mean."""
 
+from __future__ import annotations
+
 import difflib
 from typing import NamedTuple
 
@@ -16,14 +18,14 @@ class Axes(NamedTuple):
 
 _SPATIAL = ("", "W", "HW", "DHW")
 
-LAYOUTS = {
+LAYOUTS: dict[str, Axes] = {
     **{f"NC{s}": Axes(2 + len(s), 1, 2, len(s), 0) for s in _SPATIAL},
     **{f"N{s}C": Axes(2 + len(s), 1 + len(s), 1, len(s), 0) for s in _SPATIAL[1:]},
     **{f"nC{s.lower()}{b}c": Axes(3 + len(s), 1, 2, len(s), b) for b in (8, 16) for s in _SPATIAL[1:]},
 }
 
 
-def parse(layout):
+def parse(layout: str) -> Axes:
     """The axes of a layout; a ValueError with the nearest spelling for an unknown one.
 
     Examples

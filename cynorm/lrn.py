@@ -1,15 +1,28 @@
 """Local response normalization: parameters, their checks, and what the documentation promises."""
 
+from __future__ import annotations
+
 import difflib
 import math
 import operator
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cynorm import _lrn
 from cynorm import layout as _layout
 
-_REGIONS = ("across_channels", "within_channel")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import SupportsFloat, SupportsIndex, TypeVar
 
-_WINDOWS = ("onednn", "onnx", "torch")  # in the order of cynorm_window in cynorm.h
+    from numpy.typing import DTypeLike
+
+    from cynorm._typing import Cache, Out, Region, Tensor, Window
+    from cynorm._workspace import Workspace
+
+    _Name = TypeVar("_Name", bound=str)
+
+_REGIONS: tuple[Region, ...] = ("across_channels", "within_channel")
+_WINDOWS: tuple[Window, ...] = ("onednn", "onnx", "torch")  # in the order of cynorm_window in cynorm.h
 
 
 class LRN:
@@ -66,10 +79,31 @@ class LRN:
     """
 
     __slots__ = ("local_size", "alpha", "beta", "k", "region", "layout", "channels", "window", "divisor", "_problem")
+    local_size: int
+    alpha: float
+    beta: float
+    k: float
+    region: Region
+    layout: str
+    channels: int | None
+    window: Window
+    divisor: float | None
+    _problem: _lrn.Problem
 
-    def __init__(self, local_size=5, alpha=1e-4, beta=0.75, k=1.0, *, region="across_channels", layout="NCHW",
-                 channels=None, window="onednn", divisor=None):
-        def keep(name, value):
+    def __init__(
+        self,
+        local_size: int = 5,
+        alpha: float = 1e-4,
+        beta: float = 0.75,
+        k: float = 1.0,
+        *,
+        region: Region = "across_channels",
+        layout: str = "NCHW",
+        channels: int | None = None,
+        window: Window = "onednn",
+        divisor: float | None = None,
+    ) -> None:
+        def keep(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         keep("local_size", _integer("local_size", local_size))
@@ -92,7 +126,13 @@ class LRN:
         alpha = self.alpha / (cells if divisor is None else divisor)
         keep("_problem", _lrn.Problem(self, axes, _WINDOWS.index(window), alpha))
 
-    def forward(self, src, out=None, workspace=None, num_threads=None):
+    def forward(
+        self,
+        src: Tensor,
+        out: Out | None = None,
+        workspace: Workspace | None = None,
+        num_threads: int | None = None,
+    ) -> Out:
         """Normalize src.
 
         Parameters
@@ -127,7 +167,16 @@ class LRN:
         """
         return self._problem.forward(src, out, workspace, num_threads)
 
-    def backward(self, diff_dst, src, out=None, workspace=None, num_threads=None, *, dst=None):
+    def backward(
+        self,
+        diff_dst: Tensor,
+        src: Tensor,
+        out: Out | None = None,
+        workspace: Workspace | None = None,
+        num_threads: int | None = None,
+        *,
+        dst: Tensor | None = None,
+    ) -> Out:
         """The gradient with respect to src::
 
             diff_src = diff_dst * omega ** -beta
@@ -171,7 +220,7 @@ class LRN:
         """
         return self._problem.backward(diff_dst, src, out, workspace, num_threads, dst)
 
-    def workspace_nbytes(self, shape, dtype, cache="auto"):
+    def workspace_nbytes(self, shape: Sequence[int], dtype: DTypeLike, cache: Cache = "auto") -> int:
         """Bytes that a `Workspace` takes for a forward call on such a tensor.
 
         Examples
@@ -182,7 +231,7 @@ class LRN:
         """
         return self._problem.workspace_nbytes(shape, dtype, cache)
 
-    def implementation(self, src):
+    def implementation(self, src: Tensor) -> str:
         """The kernel that `forward` runs for such an array: operator and region, traversal, dtype, instruction set.
 
         Examples
@@ -193,33 +242,33 @@ class LRN:
         """
         return self._problem.implementation(src)
 
-    def _parameters(self):
+    def _parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__[:-1]}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"LRN({', '.join(f'{name}={value!r}' for name, value in self._parameters().items())})"
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, LRN) and self._parameters() == other._parameters())
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(tuple(self._parameters().values()))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self._parameters(),)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"LRN is immutable: {name} cannot be set")
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"LRN is immutable: {name} cannot be deleted")
 
 
-def _restore(parameters):
+def _restore(parameters: dict[str, Any]) -> LRN:
     return LRN(**parameters)
 
 
-def _integer(name, value):
+def _integer(name: str, value: SupportsIndex) -> int:
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -231,7 +280,7 @@ def _integer(name, value):
     return number
 
 
-def _finite(name, value):
+def _finite(name: str, value: SupportsFloat) -> float:
     try:
         if isinstance(value, str | bytes):
             raise TypeError
@@ -243,7 +292,7 @@ def _finite(name, value):
     return number
 
 
-def _choice(name, value, allowed):
+def _choice(name: str, value: _Name, allowed: Sequence[_Name]) -> _Name:
     if value not in allowed:
         near = difflib.get_close_matches(str(value), allowed, 1, 0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -251,8 +300,22 @@ def _choice(name, value, allowed):
     return value
 
 
-def lrn(src, local_size=5, alpha=1e-4, beta=0.75, k=1.0, *, region="across_channels", layout="NCHW", channels=None,
-        window="onednn", divisor=None, out=None, workspace=None, num_threads=None):
+def lrn(
+    src: Tensor,
+    local_size: int = 5,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    *,
+    region: Region = "across_channels",
+    layout: str = "NCHW",
+    channels: int | None = None,
+    window: Window = "onednn",
+    divisor: float | None = None,
+    out: Out | None = None,
+    workspace: Workspace | None = None,
+    num_threads: int | None = None,
+) -> Out:
     """`LRN(...).forward(src, ...)` in one call; see `LRN` for the parameters.
 
     Examples
@@ -266,8 +329,24 @@ def lrn(src, local_size=5, alpha=1e-4, beta=0.75, k=1.0, *, region="across_chann
     return operator.forward(src, out, workspace, num_threads)
 
 
-def lrn_backward(diff_dst, src, local_size=5, alpha=1e-4, beta=0.75, k=1.0, *, region="across_channels", layout="NCHW",
-                 channels=None, window="onednn", divisor=None, out=None, workspace=None, num_threads=None, dst=None):
+def lrn_backward(
+    diff_dst: Tensor,
+    src: Tensor,
+    local_size: int = 5,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    *,
+    region: Region = "across_channels",
+    layout: str = "NCHW",
+    channels: int | None = None,
+    window: Window = "onednn",
+    divisor: float | None = None,
+    out: Out | None = None,
+    workspace: Workspace | None = None,
+    num_threads: int | None = None,
+    dst: Tensor | None = None,
+) -> Out:
     """`LRN(...).backward(diff_dst, src, ...)` in one call; see `LRN` for the parameters.
 
     Examples

@@ -16,13 +16,14 @@ makes one in the descriptor's format, `memory_desc.wrap` looks at an existing bu
 f64 and nearly every pair of formats run on every CPU.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
 import re
-from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from enum import IntEnum, IntFlag
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,11 @@ from cynorm._tensor import once_per_kind
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cynorm._typing import Array
 
 __all__ = [
     "DNNL_ARG_DIFF_DST",
@@ -122,7 +128,7 @@ _DTYPE_NAMES = {
 }
 
 
-def _dtype(kind):
+def _dtype(kind: data_type) -> np.dtype[Any]:
     if kind == data_type.bf16:
         # Registers "bfloat16" with NumPy; an optional dependency.
         import ml_dtypes  # noqa: F401
@@ -160,13 +166,13 @@ class memory_desc:
     (2, 2, 7, 5, 8)
     """
 
-    dims: tuple
+    dims: tuple[int, ...]
     data_type: data_type
-    format: InitVar[str | tuple]
-    strides: tuple | None = field(init=False)
+    format: InitVar[str | tuple[int, ...]]
+    strides: tuple[int, ...] | None = field(init=False)
     inner_blk: int = field(init=False)
 
-    def __post_init__(self, format):
+    def __post_init__(self, format: str | tuple[int, ...]) -> None:
         dims = tuple(self.dims)
         if any(n < 0 for n in dims):
             raise ValueError(f"dims must not be negative, got {dims}")
@@ -188,50 +194,52 @@ class memory_desc:
             object.__setattr__(self, name, value)
 
     @property
-    def padded_dims(self):
+    def padded_dims(self) -> tuple[int, ...]:
         """`dims`, the channels rounded up to whole blocks."""
         return tuple(
             -(-n // self.inner_blk) * self.inner_blk if i == 1 else n for i, n in enumerate(self.dims)
         )
 
     @functools.cached_property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Shape of an array of this descriptor: `dims`, or (N, blocks, spatial..., `inner_blk`)."""
         return _array_shape(self.dims, self.inner_blk)
 
     @functools.cached_property
-    def dtype(self):
+    def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype of an element."""
         return _dtype(self.data_type)
 
     @functools.cached_property
-    def byte_strides(self):
+    def byte_strides(self) -> tuple[int, ...]:
         """Strides of an array of this descriptor."""
+        if self.strides is None:
+            raise ValueError("format must be a tag or strides, got 'any'")
         inner = (1,) if self.inner_blk > 1 else ()
         return tuple(stride * self.dtype.itemsize for stride in self.strides + inner)
 
     @property
-    def is_zero(self):
+    def is_zero(self) -> bool:
         """Whether there is nothing to describe, as when no workspace is needed."""
         return self.data_type == data_type.undef
 
-    def get_size(self):
+    def get_size(self) -> int:
         """Bytes that the tensor spans in memory, padding included."""
         if self.is_zero or 0 in self.shape:
             return 0
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.byte_strides, strict=True))
         return last + self.dtype.itemsize
 
-    def empty(self):
+    def empty(self) -> Array:
         """Allocate an array of this descriptor, uninitialized."""
         return self.wrap(np.empty(self.get_size(), np.uint8))
 
-    def wrap(self, buffer):
+    def wrap(self, buffer: bytes | bytearray | memoryview | Array) -> Array:
         """Look at a C-contiguous buffer of at least `get_size()` bytes as an array of this descriptor."""
         return np.ndarray(self.shape, self.dtype, buffer, strides=self.byte_strides)
 
 
-def _array_shape(dims, block):
+def _array_shape(dims: tuple[int, ...], block: int) -> tuple[int, ...]:
     if block == 1:
         return dims
     n, c, *spatial = dims
@@ -242,7 +250,7 @@ def _array_shape(dims, block):
 _NAMED_DIMS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 
 
-def _parse_tag(tag, ndims):
+def _parse_tag(tag: str, ndims: int) -> tuple[list[int], int]:
     """Return the axes of a format tag, slowest first, and the channels in a block."""
     letters = "abcde"[:ndims]
     named = _NAMED_DIMS.get(ndims, "")
@@ -258,7 +266,7 @@ def _parse_tag(tag, ndims):
     return [letters.index(letter) for letter in match[1].lower()], int(match[2] or 1)
 
 
-def _dense_strides(dims, order, innermost):
+def _dense_strides(dims: tuple[int, ...], order: list[int], innermost: int) -> tuple[int, ...]:
     strides = [0] * len(dims)
     stride = innermost
     for axis in reversed(order):
@@ -270,24 +278,24 @@ def _dense_strides(dims, order, innermost):
 _NO_MEMORY = memory_desc((), data_type.undef, ())
 
 
-def _workspace_desc(pd, **options):
+def _workspace_desc(pd: _Descriptor, **options: Any) -> memory_desc:
     shape = _array_shape(pd.src_desc.dims, pd._geometry.block)
     nbytes = pd._op.workspace_nbytes(shape, pd.src_desc.dtype, **options)
     return memory_desc((nbytes,), data_type.u8, "a") if nbytes else _NO_MEMORY
 
 
-def _require_kind(name, value, kinds):
+def _require_kind(name: str, value: object, kinds: tuple[IntEnum, ...]) -> None:
     if value not in kinds:
         raise ValueError(f"{name} must be {' or '.join(kind.name for kind in kinds)}, got {value!r}")
 
 
-def _require_type(desc, allowed):
+def _require_type(desc: memory_desc, allowed: tuple[data_type, ...]) -> None:
     if desc.data_type not in allowed:
         names = ", ".join(kind.name for kind in allowed)
         raise TypeError(f"src_desc must be of type {names}, got {desc.data_type.name}")
 
 
-def _require_hint(pd, primitive, *names):
+def _require_hint(pd: Any, primitive: Any, *names: str) -> None:
     """Check that the forward primitive of the hint did what this one differentiates."""
     if not isinstance(pd.hint_fwd_pd, primitive.primitive_desc):
         raise TypeError(
@@ -310,7 +318,7 @@ class _Geometry:
     blocks too, as strided views; so the channels must fill the blocks.
     """
 
-    def __init__(self, *descs):
+    def __init__(self, *descs: memory_desc) -> None:
         blocks = {desc.inner_blk for desc in descs}
         self.block = max(blocks)
         dims = descs[0].dims
@@ -328,7 +336,7 @@ class _Geometry:
         self.shape = _array_shape(dims, self.block)
         self.mixed = len(blocks) > 1
 
-    def view(self, array):
+    def view(self, array: Array) -> Array:
         """See a tensor, plain or blocked, in this layout; leave vectors alone."""
         if not self.mixed or array.ndim != len(self.shape) - 1:
             return array
@@ -339,16 +347,18 @@ class _Geometry:
 class _Call(NamedTuple):
     """The call of the core that a primitive comes down to."""
 
-    method: Callable
-    inputs: dict  # keyword of the method: (index, descriptor); "out" and "out_add" are among them
-    results: dict  # position in what the method returns: (index, descriptor)
+    method: Callable[..., Any]
+    inputs: dict[str, tuple[int, memory_desc]]  # keyword of the method: (index, descriptor); "out" and "out_add" are among them
+    results: dict[int, tuple[int, memory_desc]]  # position in what the method returns: (index, descriptor)
     takes_workspace: bool
 
 
 class _primitive:
     """What all primitives share: how they take their arguments and report the one at fault."""
 
-    def __init__(self, primitive_desc):
+    primitive_desc: Any
+
+    def __init__(self, primitive_desc: Any) -> None:
         if not isinstance(primitive_desc, self.primitive_desc):
             raise TypeError(
                 f"primitive_desc must be a {self.primitive_desc.__qualname__}, got {primitive_desc!r}"
@@ -361,11 +371,11 @@ class _primitive:
         self._take = operator.itemgetter(*[index for index, _ in self._described])
         self._check = once_per_kind(self._verify)
 
-    def get_primitive_desc(self):
+    def get_primitive_desc(self) -> Any:
         """Return the descriptor this primitive was made from."""
         return self._pd
 
-    def execute(self, args):
+    def execute(self, args: Mapping[int, Any]) -> None:
         """Run the primitive.
 
         Parameters
@@ -396,7 +406,7 @@ class _primitive:
         for position, index in self._results:
             args[index][...] = computed[position]
 
-    def _workspace(self, workspace):
+    def _workspace(self, workspace: Workspace | None) -> Workspace | None:
         if workspace is None:
             nbytes = self._pd.workspace_desc.get_size()
             if nbytes:
@@ -407,16 +417,16 @@ class _primitive:
             raise TypeError(f"DNNL_ARG_WORKSPACE must be a cynorm.Workspace, got {type(workspace).__name__}")
         return workspace
 
-    def _verify(self, arrays):
+    def _verify(self, arrays: tuple[Array | None, ...]) -> None:
         written = {self._call.inputs[name] for name in ("out", "out_add") if name in self._call.inputs}
         written |= set(self._call.results.values())
-        for described, array in zip(self._described, arrays, strict=True):
-            _verify_array(array, *described)
+        for described, given in zip(self._described, arrays, strict=True):
+            array = _verify_array(given, *described)
             if described in written and not array.flags.writeable:
                 raise ValueError(f"{_ARG_NAMES[described[0]]} must be writable, got a read-only array")
 
 
-def _verify_array(array, index, desc):
+def _verify_array(array: Array | None, index: int, desc: memory_desc) -> Array:
     name = _ARG_NAMES[index]
     if array is None:
         raise ValueError(f"args must hold {name} ({index})")
@@ -426,14 +436,24 @@ def _verify_array(array, index, desc):
         raise TypeError(f"{name} must be {desc.dtype} as its descriptor says, got {array.dtype}")
     if array.shape != desc.shape:
         raise ValueError(f"{name} must have shape {desc.shape} as its descriptor says, got {array.shape}")
+    return array
 
 
 class _Descriptor:
     """What all primitive descriptors share: tensors of the same dims and type, and a core operator."""
 
-    _tensors: ClassVar[tuple]  # fields, the source first
+    _tensors: ClassVar[tuple[str, ...]]  # fields, the source first
+    src_desc: memory_desc
+    _geometry: _Geometry
+    _op: LRN | BatchNorm
 
-    def __post_init__(self):
+    def _verify(self) -> None:
+        raise NotImplementedError
+
+    def _make_op(self) -> LRN | BatchNorm:
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
         self._verify()
         source = getattr(self, self._tensors[0])
         if source.strides is None:
@@ -453,7 +473,7 @@ class _Descriptor:
         object.__setattr__(self, "_op", self._make_op())
 
     @functools.cached_property
-    def impl_info_str(self):
+    def impl_info_str(self) -> str:
         """Name of the implementation, such as ``"lrn_across:plain:f32:x86-64-v4"``."""
         # Never touched, so never backed by memory.
         return self._op.implementation(self._geometry.view(self.src_desc.empty()))
@@ -469,11 +489,18 @@ _BACKWARD = (prop_kind.backward, prop_kind.backward_data)
 
 
 class _LrnDescriptor(_Descriptor):
-    def _verify(self):
+    algorithm: algorithm
+    local_size: int
+    alpha: float
+    beta: float
+    k: float
+    _op: LRN
+
+    def _verify(self) -> None:
         _require_kind("algorithm", self.algorithm, tuple(algorithm))
         _require_type(self.src_desc, _FLOATS)
 
-    def _make_op(self):
+    def _make_op(self) -> LRN:
         return _lrn(
             self.local_size,
             self.alpha,
@@ -551,15 +578,15 @@ class lrn_forward(_primitive):
 
         _tensors = ("src_desc", "dst_desc")
 
-        def _verify(self):
+        def _verify(self) -> None:
             _require_kind("prop_kind", self.prop_kind, _FORWARD)
             super()._verify()
 
         @functools.cached_property
-        def workspace_desc(self):
+        def workspace_desc(self) -> memory_desc:
             return _workspace_desc(self) if self.prop_kind == prop_kind.forward_training else _NO_MEMORY
 
-        def _call(self):
+        def _call(self) -> _Call:
             return _Call(
                 self._op.forward,
                 {"src": (DNNL_ARG_SRC, self.src_desc), "out": (DNNL_ARG_DST, self.dst_desc)},
@@ -617,15 +644,15 @@ class lrn_backward(_primitive):
 
         _tensors = ("src_desc", "diff_dst_desc", "diff_src_desc")
 
-        def _verify(self):
+        def _verify(self) -> None:
             super()._verify()
             _require_hint(self, lrn_forward, "algorithm", "local_size", "alpha", "beta", "k")
 
         @property
-        def workspace_desc(self):
+        def workspace_desc(self) -> memory_desc:
             return self.hint_fwd_pd.workspace_desc if self._op == self.hint_fwd_pd._op else _NO_MEMORY
 
-        def _call(self):
+        def _call(self) -> _Call:
             inputs = {
                 "src": (DNNL_ARG_SRC, self.src_desc),
                 "diff_dst": (DNNL_ARG_DIFF_DST, self.diff_dst_desc),
@@ -638,26 +665,30 @@ _ALL_FLAGS = functools.reduce(operator.or_, normalization_flags)
 
 
 class _BatchNormalizationDescriptor(_Descriptor):
-    def _verify_flags(self):
+    epsilon: float
+    flags: normalization_flags
+    _op: BatchNorm
+
+    def _verify_flags(self) -> None:
         flags = normalization_flags(self.flags)
         if int(flags) & ~int(_ALL_FLAGS):
             raise ValueError(
-                f"flags must be made of {', '.join(f.name for f in _ALL_FLAGS)}, got {self.flags!r}"
+                f"flags must be made of {', '.join(str(f.name) for f in _ALL_FLAGS)}, got {self.flags!r}"
             )
         if normalization_flags.fuse_norm_relu in flags and normalization_flags.fuse_norm_add_relu in flags:
             raise ValueError("flags must not have both fuse_norm_relu and fuse_norm_add_relu")
         object.__setattr__(self, "flags", flags)
 
-    def _uses(self, flag):
+    def _uses(self, flag: normalization_flags) -> bool:
         return flag in self.flags
 
     @property
-    def _fuses_relu(self):
+    def _fuses_relu(self) -> bool:
         return self._uses(normalization_flags.fuse_norm_relu) or self._uses(
             normalization_flags.fuse_norm_add_relu
         )
 
-    def _make_op(self):
+    def _make_op(self) -> BatchNorm:
         return _batch_norm(
             self.epsilon,
             layout=self._geometry.layout,
@@ -666,17 +697,17 @@ class _BatchNormalizationDescriptor(_Descriptor):
         )
 
     @functools.cached_property
-    def weights_desc(self):
+    def weights_desc(self) -> memory_desc:
         """Of scale, shift and statistics: one value per channel, f32, or f64 for f64 data."""
         kind = data_type.f64 if self.src_desc.data_type == data_type.f64 else data_type.f32
         return memory_desc(self.src_desc.dims[1:2], kind, "a")
 
     @property
-    def mean_desc(self):
+    def mean_desc(self) -> memory_desc:
         return self.weights_desc
 
     @property
-    def variance_desc(self):
+    def variance_desc(self) -> memory_desc:
         return self.weights_desc
 
 
@@ -731,7 +762,7 @@ class batch_normalization_forward(_primitive):
 
         _tensors = ("src_desc", "dst_desc")
 
-        def _verify(self):
+        def _verify(self) -> None:
             _require_kind("prop_kind", self.prop_kind, _FORWARD)
             self._verify_flags()
             inference = self.prop_kind == prop_kind.forward_inference
@@ -739,12 +770,12 @@ class batch_normalization_forward(_primitive):
             _require_type(self.src_desc, (*_FLOATS, data_type.s8) if quantizable else _FLOATS)
 
         @functools.cached_property
-        def workspace_desc(self):
+        def workspace_desc(self) -> memory_desc:
             kept = self.prop_kind == prop_kind.forward_training and self._fuses_relu
             training = not self._uses(normalization_flags.use_global_stats)
             return _workspace_desc(self, training=training) if kept else _NO_MEMORY
 
-        def _call(self):
+        def _call(self) -> _Call:
             inputs = {"src": (DNNL_ARG_SRC, self.src_desc), "out": (DNNL_ARG_DST, self.dst_desc)}
             if self._uses(normalization_flags.use_scale):
                 inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
@@ -812,14 +843,14 @@ class batch_normalization_backward(_primitive):
 
         _tensors = ("src_desc", "diff_dst_desc", "diff_src_desc")
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             super().__post_init__()
             if not self.workspace_desc.is_zero and self._op != self.hint_fwd_pd._op:
                 raise ValueError(
                     "formats must have the blocks of hint_fwd_pd's, which fill the workspace: unimplemented"
                 )
 
-        def _verify(self):
+        def _verify(self) -> None:
             _require_kind("prop_kind", self.prop_kind, _BACKWARD)
             self._verify_flags()
             _require_type(self.src_desc, _FLOATS)
@@ -827,10 +858,10 @@ class batch_normalization_backward(_primitive):
             _require_kind("prop_kind of hint_fwd_pd", self.hint_fwd_pd.prop_kind, _FORWARD[:1])
 
         @property
-        def workspace_desc(self):
+        def workspace_desc(self) -> memory_desc:
             return self.hint_fwd_pd.workspace_desc
 
-        def _call(self):
+        def _call(self) -> _Call:
             inputs = {
                 "src": (DNNL_ARG_SRC, self.src_desc),
                 "diff_dst": (DNNL_ARG_DIFF_DST, self.diff_dst_desc),

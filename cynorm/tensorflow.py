@@ -9,14 +9,24 @@ TensorFlow's LRN accumulates half in half.
 `name` is accepted everywhere and has no effect. `out` and `num_threads` are this library's.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cynorm._tensor import once_per_kind
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN, _finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeAlias
+
+    from cynorm._typing import Array
+
+    _Kind: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
 
 __all__ = [
     "FusedBatchNorm",
@@ -42,25 +52,35 @@ _EMPTY = np.zeros(0, np.float32)
 class FusedBatchNorm(NamedTuple):
     """Outputs of :func:`fused_batch_norm`."""
 
-    y: np.ndarray
-    batch_mean: np.ndarray
-    batch_variance: np.ndarray
-    reserve_space_1: np.ndarray
-    reserve_space_2: np.ndarray
-    reserve_space_3: np.ndarray
+    y: Array
+    batch_mean: Array
+    batch_variance: Array
+    reserve_space_1: Array
+    reserve_space_2: Array
+    reserve_space_3: Array
 
 
 class FusedBatchNormGrad(NamedTuple):
     """Outputs of :func:`fused_batch_norm_grad`."""
 
-    x_backprop: np.ndarray
-    scale_backprop: np.ndarray
-    offset_backprop: np.ndarray
-    reserve_space_4: np.ndarray
-    reserve_space_5: np.ndarray
+    x_backprop: Array
+    scale_backprop: Array
+    offset_backprop: Array
+    reserve_space_4: Array
+    reserve_space_5: Array
 
 
-def lrn(input, depth_radius=5, bias=1, alpha=1, beta=0.5, name=None, *, out=None, num_threads=None):
+def lrn(
+    input: Array,
+    depth_radius: int = 5,
+    bias: float = 1,
+    alpha: float = 1,
+    beta: float = 0.5,
+    name: str | None = None,
+    *,
+    out: Any = None,
+    num_threads: int | None = None,
+) -> Array:
     """``tf.raw_ops.LRN``: local response normalization across the last axis.
 
     ``output = input / (bias + alpha * sqr_sum) ** beta``, where ``sqr_sum`` adds the squares of the
@@ -103,18 +123,18 @@ def lrn(input, depth_radius=5, bias=1, alpha=1, beta=0.5, name=None, *, out=None
 
 
 def lrn_grad(
-    input_grads,
-    input_image,
-    output_image,
-    depth_radius=5,
-    bias=1,
-    alpha=1,
-    beta=0.5,
-    name=None,
+    input_grads: Array,
+    input_image: Array,
+    output_image: Array,
+    depth_radius: int = 5,
+    bias: float = 1,
+    alpha: float = 1,
+    beta: float = 0.5,
+    name: str | None = None,
     *,
-    out=None,
-    num_threads=None,
-):
+    out: Any = None,
+    num_threads: int | None = None,
+) -> Array:
     """``tf.raw_ops.LRNGrad``: the gradient of :func:`lrn`.
 
     As in TensorFlow, the normalizer is computed from `input_image`, but the second term uses `output_image`
@@ -165,20 +185,20 @@ def lrn_grad(
 
 
 def fused_batch_norm(
-    x,
-    scale,
-    offset,
-    mean=None,
-    variance=None,
-    epsilon=0.0001,
-    exponential_avg_factor=1.0,
-    data_format="NHWC",
-    is_training=True,
-    name=None,
+    x: Array,
+    scale: Array,
+    offset: Array,
+    mean: Array | None = None,
+    variance: Array | None = None,
+    epsilon: float = 0.0001,
+    exponential_avg_factor: float = 1.0,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+    name: str | None = None,
     *,
-    out=None,
-    num_threads=None,
-):
+    out: Any = None,
+    num_threads: int | None = None,
+) -> FusedBatchNorm:
     """``tf.raw_ops.FusedBatchNormV3``: batch normalization, training or inference.
 
     Parameters
@@ -265,20 +285,20 @@ def fused_batch_norm(
 
 
 def fused_batch_norm_grad(
-    y_backprop,
-    x,
-    scale,
-    reserve_space_1,
-    reserve_space_2,
-    reserve_space_3=None,
-    epsilon=0.0001,
-    data_format="NHWC",
-    is_training=True,
-    name=None,
+    y_backprop: Array,
+    x: Array,
+    scale: Array,
+    reserve_space_1: Array,
+    reserve_space_2: Array,
+    reserve_space_3: Array | None = None,
+    epsilon: float = 0.0001,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+    name: str | None = None,
     *,
-    out=None,
-    num_threads=None,
-):
+    out: Any = None,
+    num_threads: int | None = None,
+) -> FusedBatchNormGrad:
     """``tf.raw_ops.FusedBatchNormGradV3``: the gradient of :func:`fused_batch_norm`.
 
     Parameters
@@ -345,18 +365,18 @@ def fused_batch_norm_grad(
 
 
 @lru_cache(maxsize=256, typed=True)
-def _lrn(depth_radius, bias, alpha, beta):
+def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> LRN:
     if not 0 <= depth_radius < _INT_MAX:
         raise ValueError(f"depth_radius = {depth_radius} larger than int max")
     return LRN(2 * depth_radius + 1, alpha, beta, _finite("bias", bias), layout="NHWC", divisor=1)
 
 
 @lru_cache(maxsize=256, typed=True)
-def _batch_norm(epsilon, data_format):
+def _batch_norm(epsilon: float, data_format: str) -> BatchNorm:
     return BatchNorm(epsilon, layout=data_format)
 
 
-def _kinds(arrays, *names):
+def _kinds(arrays: tuple[Array, ...], *names: str) -> list[_Kind]:
     """The shape and dtype of each array."""
     for name, array in zip(names, arrays, strict=True):
         if not isinstance(array, np.ndarray):
@@ -365,7 +385,7 @@ def _kinds(arrays, *names):
 
 
 @once_per_kind
-def _verify_lrn(arrays):
+def _verify_lrn(arrays: tuple[Array]) -> None:
     ((shape, dtype),) = _kinds(arrays, "input")
     _verify_attribute("T", dtype, _DATA_TYPES)
     if len(shape) != 4:
@@ -373,7 +393,7 @@ def _verify_lrn(arrays):
 
 
 @once_per_kind
-def _verify_lrn_grad(arrays):
+def _verify_lrn_grad(arrays: tuple[Array, ...]) -> None:
     input_grads, input_image, output_image = _kinds(arrays, "input_grads", "input_image", "output_image")
     shape, dtype = input_grads
     _verify_attribute("T", dtype, _DATA_TYPES)
@@ -386,7 +406,7 @@ def _verify_lrn_grad(arrays):
 
 
 @once_per_kind
-def _verify_fused_batch_norm(arrays, data_format, reads_statistics):
+def _verify_fused_batch_norm(arrays: tuple[Array, ...], data_format: str, reads_statistics: str) -> None:
     x, scale, offset, mean, variance = _kinds(arrays, "x", "scale", "offset", "mean", "variance")
     channels = _verify_image(data_format, x)
     _verify_vector("scale", scale)
@@ -401,7 +421,7 @@ def _verify_fused_batch_norm(arrays, data_format, reads_statistics):
 
 
 @once_per_kind
-def _verify_fused_batch_norm_grad(arrays, data_format):
+def _verify_fused_batch_norm_grad(arrays: tuple[Array, ...], data_format: str) -> None:
     y_backprop, x, scale, reserve_space_1, reserve_space_2 = _kinds(
         arrays, "y_backprop", "x", "scale", "reserve_space_1", "reserve_space_2"
     )
@@ -421,7 +441,7 @@ def _verify_fused_batch_norm_grad(arrays, data_format):
     _verify_length("reserve_space_2", reserve_space_2, channels)
 
 
-def _verify_image(data_format, x):
+def _verify_image(data_format: str, x: _Kind) -> int:
     """Check an input of batch normalization; return its number of channels."""
     if data_format not in _DATA_FORMATS:
         raise ValueError(_not_allowed("data_format", f'"{data_format}"', [f'"{f}"' for f in _DATA_FORMATS]))
@@ -432,14 +452,14 @@ def _verify_image(data_format, x):
     return shape[data_format.index("C")]
 
 
-def _verify_vector(name, vector):
+def _verify_vector(name: str, vector: _Kind) -> None:
     shape, dtype = vector
     _verify_attribute("U", dtype, _PARAMETER_TYPES)
     if len(shape) != 1:
         raise ValueError(f"{name} must be 1-dimensional{_debug_string(shape)}")
 
 
-def _verify_length(name, vector, channels):
+def _verify_length(name: str, vector: _Kind, channels: int) -> None:
     (length,) = vector[0]
     if length != channels:
         raise ValueError(
@@ -447,18 +467,18 @@ def _verify_length(name, vector, channels):
         )
 
 
-def _verify_attribute(attribute, dtype, allowed):
+def _verify_attribute(attribute: str, dtype: np.dtype[Any], allowed: tuple[str, ...]) -> None:
     if str(dtype) not in allowed:
         raise TypeError(_not_allowed(attribute, _type_name(dtype), [_TYPE_NAMES[t] for t in allowed]))
 
 
-def _not_allowed(attribute, given, allowed):
+def _not_allowed(attribute: str, given: str, allowed: Iterable[str]) -> str:
     return (
         f"Value for attr '{attribute}' of {given} is not in the list of allowed values: {', '.join(allowed)}"
     )
 
 
-def _verify_same_type(op, index, given, expected):
+def _verify_same_type(op: str, index: int, given: _Kind, expected: _Kind) -> None:
     if given[1] != expected[1]:
         raise TypeError(
             f"cannot compute {op} as input #{index}(zero-based) was expected to be a "
@@ -466,9 +486,9 @@ def _verify_same_type(op, index, given, expected):
         )
 
 
-def _type_name(dtype):
+def _type_name(dtype: np.dtype[Any]) -> str:
     return _TYPE_NAMES.get(str(dtype), str(dtype))
 
 
-def _debug_string(shape):
+def _debug_string(shape: tuple[int, ...]) -> str:
     return f"[{','.join(map(str, shape))}]"

@@ -1,4 +1,4 @@
-"""The stubs: mypy --strict accepts the examples, and stubtest finds the stubs to be what the modules are."""
+"""Types: mypy --strict accepts modules and examples, and stubtest finds the stubs to be what the modules are."""
 
 import os
 import subprocess
@@ -21,6 +21,12 @@ def run(*command):
         [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_modules_are_typed(tmp_path):
+    folder = Path(cynorm.__file__).parent
+    modules = [f"cynorm.{path.stem}" for path in folder.glob("*.py") if path.stem[0] != "_" or path.stem == "_typing"]
+    run("mypy", "--strict", f"--cache-dir={tmp_path}", *[part for name in modules for part in ("-m", name)])
 
 
 def test_examples_are_typed(tmp_path):

@@ -1,0 +1,3 @@
+from cynorm._typing import Array
+
+def sweep(out: Array | None, first: Array, second: Array | None, chunk: int, streaming: bool, num_threads: int) -> None: ...
