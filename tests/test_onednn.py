@@ -943,6 +943,13 @@ def test_arrays_may_have_other_strides_than_their_descriptor():
     assert_same_bits(dst, expected)
 
 
+def test_a_descriptor_of_any_format_has_no_memory():
+    desc = memory_desc(MD.dims, data_type.f32, "any")
+    for size in (desc.get_size, desc.empty):
+        with pytest.raises(ValueError, match="^format must be a tag or strides, got 'any'"):
+            size()
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Memory
 
