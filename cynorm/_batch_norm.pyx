@@ -47,10 +47,10 @@ from cynorm._kernels cimport (
     CYNORM_BN_PARAMETERS as PARAMETERS,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like, real_dtype,
-    same_memory, shape_of, total_bytes, zero_padding,
+    aligned, check_layout, check_overlap, check_same, describe, describe_output, describe_shape, elements_of,
+    empty_like, real_dtype, same_memory, shape_of, total_bytes, zero_padding,
 )
-from cynorm._workspace cimport Workspace
+from cynorm._workspace cimport Workspace, checked_cache
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove, memset
@@ -764,13 +764,10 @@ cdef class Problem:
 
     def workspace_nbytes(self, shape, dtype, cache, training):
         cdef cynorm_tensor src
-        cdef int64_t elements = 1, statistics = 1, size, parts = 0
-        cdef int i
-        src.dtype = dtype_code(dtype)
-        src.ndim = len(shape)
-        for i in range(src.ndim):
-            src.shape[i] = shape[i]
-            elements *= src.shape[i]
+        cdef int64_t elements, statistics = 1, size, parts = 0
+        checked_cache(cache)
+        describe_shape(shape, dtype, &src)
+        elements = elements_of(&src)
         size = 8 if src.dtype == CYNORM_F64 else 4
         for extent in self.statistics_shape(&src, self.reduced(&src, "shape")):
             statistics *= extent

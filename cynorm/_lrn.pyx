@@ -23,10 +23,10 @@ from cynorm._kernels cimport (
     cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_overlap, check_same, describe, describe_output, dtype_code, empty_like,
-    same_memory, shape_of, total_bytes, zero_padding,
+    aligned, check_layout, check_overlap, check_same, describe, describe_output, describe_shape, elements_of,
+    empty_like, same_memory, shape_of, total_bytes, zero_padding,
 )
-from cynorm._workspace cimport Workspace
+from cynorm._workspace cimport Workspace, checked_cache
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -592,16 +592,12 @@ cdef class Problem:
         return workspace.cache == "always"
 
     def workspace_nbytes(self, shape, dtype, cache):
-        cdef int64_t n = 8 if dtype_code(dtype) == CYNORM_F64 else 4
-        shape = tuple(shape)
-        if len(shape) != self.ndim or min(shape) < 0:
-            raise ValueError(f"shape must have {self.ndim} extents of at least 0 for layout {self.owner.layout!r}, "
-                             f"got {shape}")
-        if cache != "always":
+        cdef cynorm_tensor src
+        describe_shape(shape, dtype, &src)
+        self.check(&src, "shape")
+        if checked_cache(cache) != "always":
             return 0
-        for extent in shape:
-            n *= extent
-        return n
+        return elements_of(&src) * (8 if src.dtype == CYNORM_F64 else 4)
 
     def implementation(self, src):
         cdef cynorm_tensor t

@@ -9,10 +9,11 @@ cdef int check_overlap(object out, const cynorm_tensor *t, object array, const c
                        bint same_allowed, str out_name=*) except -1
 cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef tuple shape_of(const cynorm_tensor *t)
-cdef int dtype_code(object dtype) except -1
 cdef object real_dtype(int code)
 cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, int channel_axis, int block,
                       int64_t channels) except -1
 cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil
+cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1
+cdef int64_t elements_of(const cynorm_tensor *t) noexcept nogil
 cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil
 cdef void *aligned(void *p) noexcept nogil

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """NumPy arrays as cynorm_tensor, and the checks that every operator makes of them."""
 
+import operator
 from functools import wraps
 
 cimport numpy as cnp
@@ -57,10 +58,39 @@ cdef int dtype_code(object dtype) except -1:
     """The cynorm_dtype of anything that NumPy takes for a dtype; "bfloat16" needs ml_dtypes."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         return CYNORM_BF16
-    cdef int code = code_of(np.empty(0, dtype))
+    cdef int code = UNKNOWN
+    try:
+        dtype = np.dtype(dtype)
+        code = code_of(np.empty(0, dtype))
+    except TypeError:  # NumPy knows none of this name
+        pass
     if code >= CYNORM_S8:
-        raise TypeError(f"dtype must be float32, float64, float16 or bfloat16, got {np.dtype(dtype)}")
+        raise TypeError(f"dtype must be float32, float64, float16 or bfloat16, got {str(dtype)!r}")
     return code
+
+
+cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1:
+    """Fill t, but for its memory, from arguments of these names."""
+    cdef int i
+    try:
+        extents = [operator.index(extent) for extent in shape]
+    except TypeError:
+        raise TypeError(f"shape must be integers, got {shape!r}") from None
+    if not 1 <= len(extents) <= 8 or min(extents) < 0:
+        raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shape!r}")
+    t.dtype = dtype_code(dtype)
+    t.ndim = len(extents)
+    for i in range(t.ndim):
+        t.shape[i] = extents[i]
+    return 0
+
+
+cdef int64_t elements_of(const cynorm_tensor *t) noexcept nogil:
+    cdef int64_t n = 1
+    cdef int i
+    for i in range(t.ndim):
+        n *= t.shape[i]
+    return n
 
 
 cdef object real_dtype(int code):
@@ -233,13 +263,13 @@ def once_per_kind(check):
         if kind is None:
             return check(arrays, *attributes)
         key = kind, attributes
-        if key not in remembered:
+        result = remembered.get(key, remembered)
+        if result is remembered:
             result = check(arrays, *attributes)
             if len(remembered) >= 1024:
                 remembered.clear()
             remembered[key] = result
-            return result
-        return remembered[key]
+        return result
 
     return remembering
 
@@ -290,11 +320,7 @@ cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
 
 
 cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil:
-    cdef int64_t n = cynorm_itemsize(t.dtype)
-    cdef int i
-    for i in range(t.ndim):
-        n *= t.shape[i]
-    return n
+    return elements_of(t) * cynorm_itemsize(t.dtype)
 
 
 cdef void *aligned(void *p) noexcept nogil:

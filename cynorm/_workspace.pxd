@@ -1,6 +1,8 @@
 from cynorm._kernels cimport cynorm_tensor
 
 
+cdef object checked_cache(object cache)
+
 cdef class Workspace:
     cdef readonly str cache
     cdef dict memory         # {name: bytes that grow and never shrink}

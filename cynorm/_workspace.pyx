@@ -15,6 +15,12 @@ cdef extern from *:
     void cynorm_give(int *flag) nogil
 
 
+cdef object checked_cache(object cache):
+    if cache not in ("auto", "always", "never"):
+        raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
+    return cache
+
+
 cdef class Workspace:
     """Memory that carries forward intermediates to the backward call that follows.
 
@@ -46,9 +52,7 @@ cdef class Workspace:
     """
 
     def __init__(self, cache="auto"):
-        if cache not in ("auto", "always", "never"):
-            raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
-        self.cache = cache
+        self.cache = checked_cache(cache)
         self.memory = {}
         self.parts = {}
 

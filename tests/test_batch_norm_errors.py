@@ -282,6 +282,25 @@ def test_num_threads(num_threads):
 # The workspace
 
 
+@pytest.mark.parametrize("operator", [cynorm.LRN(), cynorm.BatchNorm(), cynorm.BatchNorm(axes=(0,))], ids=repr)
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ((5, "float32"), TypeError, ["shape", "5"]),
+        (((2, 2.5, 3, 4), "float32"), TypeError, ["shape", "2.5"]),
+        (((2, -8, 3, 4), "float32"), ValueError, ["shape", "-8"]),
+        (((), "float32"), ValueError, ["shape", "()"]),
+        (((1,) * 400, "float32"), ValueError, ["shape", "8"]),
+        (((2, 8, 3, 4), "int32"), TypeError, ["dtype", "'int32'", "float32"]),
+        (((2, 8, 3, 4), "flaot"), TypeError, ["dtype", "'flaot'", "float32"]),
+        (((2, 8, 3, 4), "float32", "ever"), ValueError, ["cache", "'ever'", "'always'"]),
+    ],
+    ids=str,
+)
+def test_workspace_nbytes(operator, arguments, error, words):
+    refuses(error, *words, call=lambda: operator.workspace_nbytes(*arguments))
+
+
 def test_backward_needs_statistics_or_a_workspace():
     out = array(fill=7)
     for given in ({}, {"mean": vector()}, {"variance": vector()}):

@@ -312,7 +312,7 @@ def test_workspace_nbytes():
         ValueError, "shape", "(2, -8, 3, 4)", call=lambda: lrn.workspace_nbytes((2, -8, 3, 4), np.float32)
     )
     refuses(
-        ValueError, "shape", "NCHW", "(2, 8, 3)", call=lambda: lrn.workspace_nbytes((2, 8, 3), np.float32)
+        ValueError, "shape", "NCHW", 3, call=lambda: lrn.workspace_nbytes((2, 8, 3), np.float32)
     )
 
 
