@@ -61,6 +61,7 @@ cdef enum:
     REPEATED = 4096                 # elements: a kept row of less than half is repeated to about this length
     ROW = 4096                      # elements: a longer kept row is cut
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
+    LINE = 64                       # bytes
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     CHUNK = 1 << 13                 # elements a chunk has at least
@@ -208,6 +209,9 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         plan.cuts = ceil_div(n, plan.cut)
     else:
         want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
+        for i in range(CYNORM_BN_MASK):
+            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):  # the other way round: use whole lines
+                want = max(want, LINE / itemsize)
         plan.cut = min(want, plan.group.extent)
         plan.cuts = ceil_div(plan.group.extent, plan.cut)
     plan.units = plan.cuts
