@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cynorm import _bandwidth, _dispatch
+from cynorm.lrn import _integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,11 @@ def streaming_limit(
     float
         GB/s, the best of a few passes over touched memory; reads and writes counted once each.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays are no such combination, or a number is no integer of at least 1.
+
     Examples
     --------
     >>> import cynorm
@@ -48,6 +54,9 @@ def streaming_limit(
     """
     if reads not in (1, 2) or writes not in (0, 1) or (reads, writes) == (2, 0):
         raise ValueError(f"reads and writes must be (1, 0), (1, 1) or (2, 1), got ({reads!r}, {writes!r})")
+    nbytes = _integer("nbytes", nbytes)
+    if num_threads is not None:
+        num_threads = _integer("num_threads", num_threads)
     run = stream_pass(reads, writes, nbytes, num_threads, streaming)
     moved = run()
     best, spent, passes = float("inf"), 0.0, 0

@@ -435,8 +435,26 @@ class BatchNorm(_Immutable):
 
             diff_src = scale / sqrt(variance + epsilon) * d
 
-        and diff_scale, diff_shift and diff_add as in `backward_training`, which describes the parameters too. The
-        parameters have one element per statistic here.
+        and diff_scale, diff_shift and diff_add as in `backward_training`.
+
+        Parameters
+        ----------
+        diff_dst, src : array
+            The gradient with respect to dst, and what the forward call was given: of one shape and dtype.
+        mean, variance : array
+            What the forward call was given, with one element per statistic.
+        scale, shift, workspace, out, out_add, num_threads
+            As in `backward_training`.
+
+        Returns
+        -------
+        BatchNormGradients
+            As in `backward_training`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit, or the workspace is of another call; nothing has been written then.
 
         Examples
         --------
@@ -454,6 +472,26 @@ class BatchNorm(_Immutable):
     ) -> int:
         """Bytes that a `Workspace` takes for `forward_training`, with a shift and without `add`, or `forward_inference`.
 
+        Parameters
+        ----------
+        shape : tuple of int
+            Of src.
+        dtype : dtype or str
+            Of src; "bfloat16" too.
+        cache : {"auto", "always", "never"}
+            That of the workspace.
+        training : bool
+            Whether the call is `forward_training`.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is none of these, or the shape does not suit the layout.
+
         Examples
         --------
         >>> import cynorm
@@ -464,6 +502,11 @@ class BatchNorm(_Immutable):
 
     def implementation(self, src: Tensor) -> str:
         """The kernel that runs for such an array: which axes are innermost, dtype, instruction set.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `forward_inference` would refuse the array.
 
         Examples
         --------

@@ -223,6 +223,24 @@ class LRN:
     def workspace_nbytes(self, shape: Sequence[int], dtype: DTypeLike, cache: Cache = "auto") -> int:
         """Bytes that a `Workspace` takes for a forward call on such a tensor.
 
+        Parameters
+        ----------
+        shape : tuple of int
+            Of src.
+        dtype : dtype or str
+            Of src; "bfloat16" too.
+        cache : {"auto", "always", "never"}
+            That of the workspace.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is none of these, or the shape does not suit the layout.
+
         Examples
         --------
         >>> import cynorm
@@ -233,6 +251,11 @@ class LRN:
 
     def implementation(self, src: Tensor) -> str:
         """The kernel that `forward` runs for such an array: operator and region, traversal, dtype, instruction set.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `forward` would refuse the array.
 
         Examples
         --------

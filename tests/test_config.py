@@ -4,6 +4,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import cynorm
 import cynorm.config
@@ -33,3 +34,27 @@ def test_show_config_prints_all_of_it(capsys):
 def test_headers_and_declarations_are_installed():
     assert Path(cynorm.get_include(), "cynorm", "cynorm.h").is_file()
     assert Path(cynorm.__file__).with_name("_kernels.pxd").is_file()
+
+
+@pytest.mark.parametrize("reads, writes", [(1, 0), (1, 1), (2, 1)])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_streaming_limit(reads, writes, streaming):
+    assert cynorm.streaming_limit(reads, writes, 1 << 20, 2, streaming) > 0
+    assert cynorm.streaming_limit(reads, writes, 1, streaming=streaming) > 0
+
+
+@pytest.mark.parametrize(
+    "arguments, error, word",
+    [
+        ({"reads": 3}, ValueError, "reads"),
+        ({"reads": 2, "writes": 0}, ValueError, "writes"),
+        ({"nbytes": 0}, ValueError, "nbytes"),
+        ({"nbytes": 1.5}, TypeError, "nbytes"),
+        ({"num_threads": 0}, ValueError, "num_threads"),
+        ({"num_threads": "2"}, TypeError, "num_threads"),
+    ],
+    ids=str,
+)
+def test_streaming_limit_refuses(arguments, error, word):
+    with pytest.raises(error, match=word):
+        cynorm.streaming_limit(**arguments)
