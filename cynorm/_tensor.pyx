@@ -299,6 +299,8 @@ cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
     cdef int64_t index[8]
     cdef int last = t.ndim - 1, i
     cdef char *p
+    if elements_of(dst) == 0:
+        return
     t.data += (t.shape[1] - 1) * t.strides[1] + valid * t.strides[last]
     t.shape[1] = 1
     t.shape[last] -= valid

@@ -871,6 +871,21 @@ def test_zero_sized(layout):
         assert case.operator.forward_inference(case.src, mean, variance).shape == case.src.shape
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 2, 2, 8), (2, 3, 0, 2, 8)], ids=str)
+def test_zero_sized_with_padding(shape):
+    """A last block that is not full has no padding to clear where there is no block."""
+    buffer = np.full(64, 7, np.float32)
+    out = np.lib.stride_tricks.as_strided(buffer[32:], shape, strides=(4, 4, 4, 4, 4))
+    src, arguments = np.zeros(shape, np.float32), {"layout": "nChw8c", "channels": 20}
+    bn, lrn, workspace = cynorm.BatchNorm(**arguments), cynorm.LRN(**arguments), cynorm.Workspace()
+    bn.forward_training(src, add=src, out=out, workspace=workspace)
+    bn.backward_training(src, src, out=out, out_add=out, workspace=workspace)
+    bn.forward_inference(src, np.zeros(20, np.float32), np.ones(20, np.float32), out=out)
+    lrn.forward(src, out=out)
+    lrn.backward(src, src, out=out)
+    assert (buffer == 7).all()
+
+
 def test_one_element_per_statistic():
     """The variance of one element is 0, and the gradient by it 0."""
     case = Case((1, 9, 1, 1), FLOAT32)
