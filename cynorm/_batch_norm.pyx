@@ -16,7 +16,7 @@ summed, then all are applied, last first. Cuts depend on the shape alone, and th
 from collections import namedtuple
 
 import numpy as np
-from cython.parallel cimport parallel, prange
+from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
 
@@ -58,19 +58,42 @@ from libc.string cimport memmove, memset
 cdef enum:
     VIEWS = 7                       # CYNORM_BN_VIEWS
     AXES = 8
-    REPEATED = 4096                 # elements: a kept row of less than half is repeated to about this length
-    ROW = 4096                      # elements: a longer kept row is cut
+    ROW = 4096                      # elements: a longer kept row is cut, a shorter one repeated to whole blocks
+    BLOCK = 64                      # elements: columns that kernels take together
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     LINE = 64                       # bytes
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     CHUNK = 1 << 13                 # elements a chunk has at least
+    CHUNK_ROWS = 64                 # elements of each statistic likewise
     TASKS = 64                      # chunks are cut to have about as many tasks
-    FEW_TASKS = 8                   # as many are enough where a unit fits the cache
+    FEW_TASKS = 16                  # as many are enough where a unit, or all data,
+    FEW_BYTES = 1 << 22             # fits the cache
     STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
+    PHASES = 3
+    APART = 8                       # counters of a cache line
+
+cdef extern from *:
+    """
+    #ifdef _OPENMP
+    #include <omp.h>
+    static void cynorm_barrier(void) {
+    #pragma omp barrier
+    }
+    #else
+    static int omp_get_num_threads(void) { return 1; }
+    static int omp_get_thread_num(void) { return 0; }
+    static void cynorm_barrier(void) {}
+    #endif
+    static int64_t cynorm_take(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+    """
+    int omp_get_num_threads() nogil
+    int omp_get_thread_num() nogil
+    void cynorm_barrier() nogil
+    int64_t cynorm_take(int64_t *counter) nogil
 
 # Arrays of one real per statistic, or per coefficient from CENTER on; those from DIFF_SCALES on are of backward.
 cdef enum:
@@ -108,8 +131,16 @@ ctypedef struct plan_t:
     int64_t sums_bytes              # of one chunk
     bint two_units_fit              # the cache, so that the next one is worth fetching early
 
+ctypedef struct phase_t:            # a step over all of some tasks, before the next begins
+    int64_t tasks
+    int steps
+    bint reverse
+
 ctypedef struct state_t:
     const plan_t *plan
+    phase_t phase[PHASES]
+    int phases
+    int64_t *taken                  # how many tasks of each thread's share are begun, for every phase
     double epsilon
     char *array[ARRAYS]
     char *sums                      # of all chunks; NULL where each unit is one chunk
@@ -193,18 +224,18 @@ cdef void place_axes(plan_t *plan) noexcept nogil:
 
 
 cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    cdef int64_t n = plan.row.extent, unit, want, whole, i
+    cdef int64_t n = plan.row.extent, unit, tasks, want, whole, i
     cdef bint kept_inner = plan.tile.kept_inner
     plan.repeat = 1
     if plan.statistics == 0 or plan.count == 0:
         return
     if kept_inner:
-        if n < REPEATED / 2 and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
-            # whole vectors
+        if plan.merged_count > 1 and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
             whole = 1
-            while n * whole % 16:
+            while n * whole % 16 or n * whole < BLOCK:
                 whole *= 2
-            plan.repeat = min(plan.groups.extent, round_up(ceil_div(REPEATED, n), whole))
+            if n * whole <= ROW:
+                plan.repeat = min(plan.groups.extent, whole)
         plan.cut = min(n, ROW)
         plan.cuts = ceil_div(n, plan.cut)
     else:
@@ -222,9 +253,12 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         plan.others *= plan.reduced[i].extent
 
     unit = plan.cut * plan.count
+    tasks = TASKS
+    if unit * itemsize <= UNIT or plan.units * unit * itemsize <= FEW_BYTES:
+        tasks = FEW_TASKS
     want = 1
-    if plan.units < (FEW_TASKS if unit * itemsize <= UNIT else TASKS):
-        want = max(1, min(ceil_div(TASKS, plan.units), unit / CHUNK))
+    if plan.units < tasks:
+        want = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, plan.count / CHUNK_ROWS))
     plan.others_cut = ceil_div(plan.others, min(want, plan.others))
     plan.others_cuts = ceil_div(plan.others, plan.others_cut)
     want = ceil_div(want, plan.others_cuts)
@@ -400,14 +434,15 @@ cdef int64_t unit_position(const plan_t *plan, int64_t unit, int64_t *n) noexcep
     return unit / plan.cuts * extent + at
 
 
-cdef void finish(const state_t *s, int64_t unit, char *sums) noexcept nogil:
-    """Coefficients of a unit, from its sums or from given statistics."""
+cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcept nogil:
+    """Coefficients of n statistics, from the sums of their unit or from what is given."""
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_unit u
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
-    cdef int64_t one = unit_position(plan, unit, &u.n) * size
+    cdef int64_t one = first * size
     cdef int64_t each = one * plan.repeat
+    u.n = n
     u.kept_inner = plan.tile.kept_inner
     u.repeat = plan.repeat
     u.count = plan.count
@@ -438,8 +473,8 @@ cdef void finish(const state_t *s, int64_t unit, char *sums) noexcept nogil:
 
 
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch,
-                int64_t ahead) noexcept nogil:
-    """One step over a chunk of a unit; the thread's next unit is `ahead` of it, where that is known."""
+                bint ahead) noexcept nogil:
+    """One step over a chunk of a unit; `ahead`: the next unit is fetched early."""
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t = plan.tile
@@ -448,9 +483,9 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
     t.scratch = scratch
     t.sums = sums
-    if ahead and unit % plan.cuts + ahead < plan.cuts and not t.kept_inner:
-        t.next[0] = ahead * plan.cut * plan.group.stride[CYNORM_BN_SRC]
-        t.next[1] = ahead * plan.cut * plan.group.stride[CYNORM_BN_DIFF_DST]
+    if ahead and unit % plan.cuts + 1 < plan.cuts and not t.kept_inner:
+        t.next[0] = plan.cut * plan.group.stride[CYNORM_BN_SRC]
+        t.next[1] = plan.cut * plan.group.stride[CYNORM_BN_DIFF_DST]
     t.center = s.array[CENTER] + each
     t.center_low = s.array[CENTER_LOW] + each
     t.gain = s.array[GAIN] + each
@@ -497,9 +532,9 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         shift_all(&t, plan.reduced, plan.reduceds, at, -1)
 
 
-cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch, int team) noexcept nogil:
+cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t unit = task, chunk = 0
+    cdef int64_t unit = task, chunk = 0, first, n
     cdef char *sums = scratch + CYNORM_BN_SCRATCH
     if plan.chunks > 1 and steps != FINISH:
         unit = task / plan.chunks
@@ -508,62 +543,96 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch, int
         sums = s.sums + (unit * plan.chunks + chunk) * plan.sums_bytes
     if steps & SUMS:
         memset(sums, 0, plan.sums_bytes)
-        visit(s, unit, chunk, SUMS, sums, scratch, 0)
+        visit(s, unit, chunk, SUMS, sums, scratch, False)
     if steps & FINISH:
-        finish(s, unit, sums)
+        first = unit_position(plan, unit, &n)
+        finish(s, first, n, sums)
     if steps & COMBINE:
-        visit(s, unit, chunk, COMBINE, sums, scratch, team if steps & FINISH and s.plan.two_units_fit else 0)
+        visit(s, unit, chunk, COMBINE, sums, scratch, steps & FINISH and plan.two_units_fit)
 
 
-cdef int run_tasks(const state_t *s, int64_t tasks, int steps, bint reverse, int team) noexcept nogil:
-    """-1 where memory for scratch cannot be had."""
+cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil:
+    """One thread's part of all phases: its share of the tasks, the same in each, so that it finds in its cache what it
+    has had before; then what others have left of theirs."""
+    cdef const phase_t *phase
+    cdef int64_t begin, end, task
+    cdef int p, i, owner
+    for p in range(s.phases):
+        phase = &s.phase[p]
+        if p > 0 and team > 1:
+            cynorm_barrier()
+        for i in range(team):
+            owner = (me + i) % team
+            begin = phase.tasks * owner / team
+            end = phase.tasks * (owner + 1) / team
+            while True:
+                task = begin + cynorm_take(&s.taken[(p * team + owner) * APART])
+                if task >= end:
+                    break
+                if scratch != NULL:
+                    run_task(s, begin + end - 1 - task if phase.reverse else task, phase.steps, scratch)
+    if s.plan.tile.streaming:
+        kernels().fence()
+
+
+cdef int run_phases(state_t *s, int team) noexcept nogil:
+    """-1 where memory cannot be had."""
     cdef size_t scratch_bytes = CYNORM_BN_SCRATCH + 64 + (s.plan.sums_bytes if s.sums == NULL else 0)
     cdef int status = 0
     cdef int *failed = &status
-    cdef int64_t i
     cdef char *scratch = NULL
-    cdef bint streaming = s.plan.tile.streaming and steps & COMBINE
-    if team <= 1 or tasks == 1:
+    s.taken = <int64_t *>calloc(s.phases * team * APART, sizeof(int64_t))
+    if s.taken == NULL:
+        return -1
+    if team == 1:
         scratch = <char *>malloc(scratch_bytes)
         if scratch == NULL:
-            return -1
-        for i in range(tasks):
-            run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch), team)
+            status = -1
+        else:
+            work(s, 0, 1, <char *>aligned(scratch))
         free(scratch)
-        if streaming:
-            kernels().fence()
-        return 0
-    with parallel(num_threads=team):
-        scratch = <char *>malloc(scratch_bytes)
-        if scratch == NULL:
-            failed[0] = -1
-        for i in prange(tasks, schedule="dynamic"):
-            if scratch != NULL:
-                run_task(s, tasks - 1 - i if reverse else i, steps, <char *>aligned(scratch), team)
-        free(scratch)
-        if streaming:
-            kernels().fence()
+    else:
+        with parallel(num_threads=team):
+            scratch = <char *>malloc(scratch_bytes)
+            if scratch == NULL:
+                failed[0] = -1
+            work(s, omp_get_thread_num(), omp_get_num_threads(), <char *>aligned(scratch))
+            free(scratch)
+    free(s.taken)
     return status
 
 
-cdef int run_plan(const state_t *s, int team) noexcept nogil:
+cdef void add_phase(state_t *s, int64_t tasks, int steps, bint reverse) noexcept nogil:
+    s.phase[s.phases].tasks = tasks
+    s.phase[s.phases].steps = steps
+    s.phase[s.phases].reverse = reverse
+    s.phases += 1
+
+
+cdef int run_plan(state_t *s, int team) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t unit
     cdef int64_t tasks = plan.units * plan.chunks
-    if plan.kind in (FORWARD_INFERENCE, BACKWARD_TRAINING, BACKWARD_INFERENCE):
-        for unit in range(plan.units):
-            finish(s, unit, NULL)
+    cdef int64_t unit, first, n
+    s.phases = 0
+    if plan.kind != FORWARD_TRAINING:
+        if plan.repeat == 1:
+            finish(s, 0, plan.statistics, NULL)
+        else:
+            for unit in range(plan.units):
+                first = unit_position(plan, unit, &n)
+                finish(s, first, n, NULL)
     if plan.kind == FORWARD_INFERENCE:
-        return run_tasks(s, tasks, COMBINE, False, team)
-    if plan.chunks == 1:
-        return run_tasks(s, plan.units, SUMS | FINISH | COMBINE, False, team)
-    if plan.kind == BACKWARD_INFERENCE:
-        if run_tasks(s, tasks, SUMS | COMBINE, False, team) < 0:
-            return -1
-        return run_tasks(s, plan.units, FINISH, False, team)
-    if run_tasks(s, tasks, SUMS, False, team) < 0 or run_tasks(s, plan.units, FINISH, False, team) < 0:
-        return -1
-    return run_tasks(s, tasks, COMBINE, True, team)
+        add_phase(s, tasks, COMBINE, False)
+    elif plan.chunks == 1:
+        add_phase(s, tasks, SUMS | FINISH | COMBINE, False)
+    elif plan.kind == BACKWARD_INFERENCE:
+        add_phase(s, tasks, SUMS | COMBINE, False)
+        add_phase(s, plan.units, FINISH, False)
+    else:
+        add_phase(s, tasks, SUMS, False)
+        add_phase(s, plan.units, FINISH, False)
+        add_phase(s, tasks, COMBINE, True)
+    return run_phases(s, min(team, tasks))
 
 
 # ---- calls ----

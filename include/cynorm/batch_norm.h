@@ -19,17 +19,24 @@
 #ifndef CYNORM_BATCH_NORM_H
 #define CYNORM_BATCH_NORM_H
 
-/* Elements that are packed or converted at a time, and rows whose columns are summed together. */
-enum { CYNORM_BN_ROW = 512, CYNORM_BN_ROWS = 8 };
+#define CYNORM_INLINE inline __attribute__((always_inline))
 
-/* The forms that a result can have, see combine. */
+enum {
+    CYNORM_BN_ROW = 512,         /* elements of a row that are packed or converted at a time */
+    CYNORM_BN_ROWS = 8,          /* rows likewise */
+    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is staged, and about as many of one of kept rows: both
+                                    stay in the first-level cache */
+    CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, and summed together: their
+                                    coefficients, and sums, stay in registers */
+    CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2,
+    CYNORM_BN_AHEAD = 4096       /* bytes that rows of one statistic each are prefetched ahead, into the second-level
+                                    cache; with kept rows the processor itself does better */
+};
+
+/* The forms that a result can have, see combine_vector. */
 enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
-
-/* Bytes that rows of one statistic each, which lie far apart, are prefetched ahead, into the second-level cache. Rows of
- * kept elements follow on, and the processor itself does better there. */
-enum { CYNORM_BN_AHEAD = 4096 };
 
 /* Where to prefetch while reading at p: `by` ahead, and `jump` further where that is past `end`. */
 typedef struct {
@@ -43,19 +50,106 @@ static inline void cynorm_bn_prefetch(const char *p, const cynorm_bn_ahead *a) {
     __builtin_prefetch(p, 0, 2);
 }
 
-/* Rows of one storage type, each contiguous, `step` apart in bytes (the mask's in bits); NULL where absent. */
+/* `count` rows of n elements of one storage type, each contiguous, `step` apart in bytes (the mask's in bits); NULL
+ * where absent. */
 typedef struct {
     const char *x, *g;
     const unsigned char *mask;
-    int64_t x_step, g_step, bit, bit_step;
+    int64_t x_step, g_step, bit, bit_step, n, count;
     cynorm_bn_ahead x_ahead, g_ahead;
 } cynorm_bn_rows;
+
+/* ---- bits of the mask ---- */
 
 /* 16 bits from a position; memory of the mask ends 4 bytes later than its bits. */
 static inline unsigned cynorm_bits_at(const unsigned char *mask, int64_t bit) {
     uint32_t word;
     memcpy(&word, mask + (bit >> 3), sizeof word);
     return word >> (bit & 7) & 0xffff;
+}
+
+/* n bits, 64 at most, to a position. Bytes that are not all of these bits are shared with other rows, perhaps other
+ * threads', and zero to begin with. */
+static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n) {
+    unsigned char *p = mask + (bit >> 3);
+    int64_t first = -bit & 7;
+    if (first) {
+        __atomic_fetch_or(p++, (unsigned char)(bits << (bit & 7)), __ATOMIC_RELAXED);
+        bits >>= first;
+        n -= first;
+    }
+    if (n <= 0) return;
+    memcpy(p, &bits, (size_t)(n >> 3));
+    if (n & 7) __atomic_fetch_or(p + (n >> 3), (unsigned char)(bits >> (n & ~7)), __ATOMIC_RELAXED);
+}
+
+/* ---- blocks of a tile: rows that are worked on together ---- */
+
+/* Rows are those of a group, or, where elements are kept, one of each of several groups. */
+typedef struct {
+    int64_t group, row, i; /* the first element */
+    int64_t count, n;      /* rows, elements of each */
+    int64_t rows, piece;   /* the most of them */
+} cynorm_bn_block;
+
+/* The next block; 0 where there is none. */
+static int cynorm_bn_next(const cynorm_bn_tile *t, cynorm_bn_block *b) {
+    b->i += b->n;
+    if (b->i == t->count[0]) {
+        b->i = 0;
+        if (t->kept_inner) b->group += b->count;
+        else b->row += b->count;
+    }
+    if (b->row == t->count[1]) {
+        b->row = 0;
+        b->group++;
+    }
+    if (b->group == t->count[2]) return 0;
+    int64_t n = t->count[0] - b->i, count = t->kept_inner ? t->count[2] - b->group : t->count[1] - b->row;
+    b->n = n < b->piece ? n : b->piece;
+    b->count = count < b->rows ? count : b->rows;
+    return 1;
+}
+
+static inline char *cynorm_bn_at(const cynorm_bn_view *v, const cynorm_bn_block *b) {
+    return v->data + b->group * v->stride[2] + b->row * v->stride[1] + b->i * v->stride[0];
+}
+
+/* From row to row of a block. */
+static inline int64_t cynorm_bn_step(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    return v->stride[t->kept_inner ? 2 : 1];
+}
+
+static inline int64_t cynorm_bn_bit(const cynorm_bn_tile *t, const cynorm_bn_block *b) {
+    const int64_t *stride = t->view[CYNORM_BN_MASK].stride;
+    return t->bit + b->group * stride[2] + b->row * stride[1] + b->i * stride[0];
+}
+
+/* Row r of a block, as a block. */
+static inline cynorm_bn_block cynorm_bn_row_of(const cynorm_bn_tile *t, const cynorm_bn_block *b, int64_t r) {
+    cynorm_bn_block one = *b;
+    one.count = 1;
+    if (t->kept_inner) one.group += r;
+    else one.row += r;
+    return one;
+}
+
+/* Whether all rows of a view begin with a cache line. */
+static inline int cynorm_bn_lines(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    return !v->data || (((intptr_t)v->data | (t->count[1] > 1 ? v->stride[1] : 0) |
+                         (t->count[2] > 1 ? v->stride[2] : 0)) & 63) == 0;
+}
+
+/* Ahead of a block: in the next unit, where its place is known, else in this tile's next group. */
+static cynorm_bn_ahead cynorm_bn_ahead_of(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
+                                          const cynorm_bn_block *b) {
+    int64_t bytes = t->count[0] * cynorm_itemsize(v->dtype);
+    if (next) return (cynorm_bn_ahead){next, 0, (const char *)UINTPTR_MAX};
+    /* the rows of a group may follow on */
+    int64_t last = v->stride[1] == bytes ? t->count[1] - 1 : b->row;
+    const char *group = v->data + b->group * v->stride[2], *end = group + last * v->stride[1] + bytes;
+    const char *start = group + (last + 1 < t->count[1] ? (last + 1) * v->stride[1] : v->stride[2]);
+    return (cynorm_bn_ahead){CYNORM_BN_AHEAD, start - end, end};
 }
 
 /* n elements `stride` bytes apart -> contiguous, or back. */
@@ -246,9 +340,8 @@ static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
 }
 
 /* What m elements from the i-th of row r add to two sums: w and w * d, where d = x - center and w = g, or d itself. */
-static inline __attribute__((always_inline)) void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r,
-                                                                 int64_t i, wide center, int64_t m, int kept, int backward,
-                                                                 int masked, int dtype) {
+static CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
+                                         wide center, int64_t m, int kept, int backward, int masked, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at;
     if (!kept) cynorm_bn_prefetch(x, &in->x_ahead);
@@ -269,39 +362,56 @@ static inline __attribute__((always_inline)) void FN(sum_vector)(wide *first, wi
     *second = FN(wide_fma)(w, d, *second);
 }
 
-/* Adds rows to the sums of their columns, one column of vectors at a time. */
-static inline __attribute__((always_inline)) void FN(sum_columns)(wide *sums, cynorm_bn_rows in, int64_t count, const real *center,
-                                                                  const real *center_low, int64_t n, int backward, int masked,
-                                                                  int dtype) {
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL, sums += 2) {
-        wide first = sums[0], second = sums[1], c = FN(wide_pair)(center + i, center_low + i);
-        for (int64_t r = 0; r < count; r++) FN(sum_vector)(&first, &second, &in, r, i, c, VL, 1, backward, masked, dtype);
-        sums[0] = first;
-        sums[1] = second;
+/* Adds all rows to the sums of some vectors of columns, which stay in registers. */
+static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,
+                                          int64_t i, int columns, int64_t m, int backward, int masked, int dtype) {
+    wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS], c[CYNORM_BN_SUM_COLUMNS];
+    sums += i / VL * 2;
+    for (int k = 0; k < columns; k++) {
+        first[k] = sums[2 * k];
+        second[k] = sums[2 * k + 1];
+        c[k] = FN(wide_pair)(center + i + k * VL, low + i + k * VL);
     }
-    if (i == n) return;
-    wide c = FN(wide_pair)(center + i, center_low + i);
-    for (int64_t r = 0; r < count; r++) FN(sum_vector)(&sums[0], &sums[1], &in, r, i, c, n - i, 1, backward, masked, dtype);
+    for (int64_t r = 0; r < in->count; r++)
+        for (int k = 0; k < columns; k++)
+            FN(sum_vector)(&first[k], &second[k], in, r, i + k * VL, c[k], m, 1, backward, masked, dtype);
+    for (int k = 0; k < columns; k++) {
+        sums[2 * k] = first[k];
+        sums[2 * k + 1] = second[k];
+    }
 }
 
-/* Adds a row to the two sums of its statistic, in two chains. */
-static inline __attribute__((always_inline)) void FN(sum_row)(wide *sums, cynorm_bn_rows in, const real *center,
-                                                              const real *center_low, int64_t n, int backward, int masked,
-                                                              int dtype) {
-    wide first[2] = {sums[0]}, second[2] = {sums[1]}, c = FN(wide_splat)(*center, *center_low);
-    int64_t i = 0;
-    for (; i + 2 * VL <= n; i += 2 * VL) {
-        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, 0, backward, masked, dtype);
-        FN(sum_vector)(&first[1], &second[1], &in, 0, i + VL, c, VL, 0, backward, masked, dtype);
+static CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
+                                       int backward, int masked, int dtype) {
+    int64_t i = 0, block = CYNORM_BN_SUM_COLUMNS * VL;
+    for (; i + block <= in.n; i += block)
+        FN(sum_columns)(sums, &in, center, low, i, CYNORM_BN_SUM_COLUMNS, VL, backward, masked, dtype);
+    for (; i + VL <= in.n; i += VL) FN(sum_columns)(sums, &in, center, low, i, 1, VL, backward, masked, dtype);
+    if (i < in.n) FN(sum_columns)(sums, &in, center, low, i, 1, in.n - i, backward, masked, dtype);
+}
+
+/* Adds each row to the two sums of its statistic, in two chains. */
+static CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
+                                          int backward, int masked, int dtype) {
+#define ADD(chain, m) \
+    FN(sum_vector)(&first[chain], &second[chain], &in, r, i, c, m, 0, backward, masked, dtype)
+    for (int64_t r = 0; r < in.count; r++, sums += 2) {
+        wide first[2] = {sums[0]}, second[2] = {sums[1]}, c = FN(wide_splat)(center[r], low[r]);
+        int64_t i = 0;
+        for (; i + 2 * VL <= in.n; i += VL) {
+            ADD(0, VL);
+            i += VL;
+            ADD(1, VL);
+        }
+        if (i + VL <= in.n) {
+            ADD(0, VL);
+            i += VL;
+        }
+        if (i < in.n) ADD(1, in.n - i);
+        sums[0] = FN(wide_add)(first[0], first[1]);
+        sums[1] = FN(wide_add)(second[0], second[1]);
     }
-    if (i + VL <= n) {
-        FN(sum_vector)(&first[0], &second[0], &in, 0, i, c, VL, 0, backward, masked, dtype);
-        i += VL;
-    }
-    if (i < n) FN(sum_vector)(&first[1], &second[1], &in, 0, i, c, n - i, 0, backward, masked, dtype);
-    sums[0] = FN(wide_add)(first[0], first[1]);
-    sums[1] = FN(wide_add)(second[0], second[1]);
+#undef ADD
 }
 
 /* ---- results ---- */
@@ -309,130 +419,134 @@ static inline __attribute__((always_inline)) void FN(sum_row)(wide *sums, cynorm
 #define line FN(cynorm_bn_line)
 typedef struct {
     char *out;
-    const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL where the form has none */
-    unsigned char *mask; /* where ReLU's bits go, from `bit` on, or NULL */
-    int64_t bit, n;
+    int64_t step;               /* from row to row, in bytes */
+    const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL: 1, or the form has none */
+    unsigned char *mask;        /* where ReLU's bits go, or NULL: from `bit` on, rows bit_step apart */
+    int64_t bit, bit_step;
     int streaming;
 } line;
 
-/* Bits on their way to the mask, 16 at a time. A byte that other rows have bits in too is zero to begin with. */
-#define bits_out FN(cynorm_bits_out)
-typedef struct {
-    unsigned char *to;
-    uint64_t word;
-    int count, shared; /* bits in word; whether those of the first byte are not all of this row */
-} bits_out;
-
-static inline void FN(put_byte)(bits_out *b, int whole) {
-    if (whole && !b->shared) *b->to = (unsigned char)b->word;
-    else __atomic_fetch_or(b->to, (unsigned char)b->word, __ATOMIC_RELAXED);
-    b->shared = 0;
-    b->to++;
-    b->word >>= 8;
-    b->count -= 8;
-}
-
-static inline void FN(put_bits)(bits_out *b, unsigned bits, int n) {
-    b->word |= (uint64_t)bits << b->count;
-    b->count += n;
-    if (b->count < 16) return;
-    if (b->shared) FN(put_byte)(b, 0);
-    else {
-        memcpy(b->to, &b->word, 2);
-        b->to += 2;
-        b->word >>= 16;
-        b->count -= 16;
+/* The coefficients of a vector of columns, or of row r. */
+static CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i, int kept) {
+    for (int which = 0; which < 4; which++) {
+        const real *p = l->coefficient[which];
+        c[which] = !p ? FN(splat)(1) : kept ? FN(load)(p + i) : FN(splat)(p[r]);
     }
 }
 
-/* m elements from the i-th:
+/* m elements from the i-th of row r:
  *     NORMALIZE      (x - center) * factor + term
  *     NORMALIZE_ADD  (x - center) * factor + term + g
  *     GRADIENT       gain * (g + term + (x - center) * factor)
  *     SCALE          gain * g
- * Gated: forward, ReLU follows; backward, the mask comes first. */
-static inline __attribute__((always_inline)) void FN(combine_vector)(const line *l, const cynorm_bn_rows *in, bits_out *bits,
-                                                                     const vec *row, int64_t i, int64_t m, int streaming,
-                                                                     int kept, int form, int gated, int dtype) {
-#define COEFFICIENT(which) (kept ? FN(load)(l->coefficient[which] + i) : row[which])
+ * Gated: forward, ReLU follows, and the bits of what passes it are returned; backward, the mask comes first. */
+static CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c, int64_t r,
+                                                 int64_t i, int64_t m, int streaming, int kept, int form, int gated,
+                                                 int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
+    const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
+    unsigned bits = 0;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
-        if (streaming && !kept) cynorm_bn_prefetch(in->g + at, &in->g_ahead);
-        y = FN(get)(in->g + at, dtype, m);
+        if (streaming && !kept) cynorm_bn_prefetch(g, &in->g_ahead);
+        y = FN(get)(g, dtype, m);
     }
-    if (streaming && !kept && form != CYNORM_SCALE) cynorm_bn_prefetch(in->x + at, &in->x_ahead);
-    if (backward && gated) y = FN(where_bits)(cynorm_bits_at(in->mask, in->bit + i), y);
-    if (form == CYNORM_GRADIENT) y += COEFFICIENT(CYNORM_TERM);
+    if (streaming && !kept && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
+    if (backward && gated) y = FN(where_bits)(cynorm_bits_at(in->mask, in->bit + r * in->bit_step + i), y);
+    if (form == CYNORM_GRADIENT) y += c[CYNORM_TERM];
     if (form != CYNORM_SCALE) {
-        vec d = FN(get)(in->x + at, dtype, m) - COEFFICIENT(CYNORM_CENTER), factor = COEFFICIENT(CYNORM_FACTOR);
+        vec d = FN(get)(x, dtype, m) - c[CYNORM_CENTER], factor = c[CYNORM_FACTOR];
         if (form == CYNORM_GRADIENT) y = FN(fma)(d, factor, y);
-        if (form == CYNORM_NORMALIZE) y = FN(fma)(d, factor, COEFFICIENT(CYNORM_TERM));
-        if (form == CYNORM_NORMALIZE_ADD) y += FN(fma)(d, factor, COEFFICIENT(CYNORM_TERM));
+        if (form == CYNORM_NORMALIZE) y = FN(fma)(d, factor, c[CYNORM_TERM]);
+        if (form == CYNORM_NORMALIZE_ADD) y += FN(fma)(d, factor, c[CYNORM_TERM]);
     }
-    if (backward) y *= COEFFICIENT(CYNORM_GAIN);
+    if (backward) y *= c[CYNORM_GAIN];
     if (!backward && gated) {
-        if (bits->to) FN(put_bits)(bits, FN(mask_bits)(y > 0) & ((1u << m) - 1), (int)m);
+        if (l->mask) bits = FN(mask_bits)(y > 0) & ((1u << m) - 1);
         y = FN(select)(y <= 0, (vec){0}, y);
     }
-    if (streaming) FN(put_streaming)(l->out + at, y, dtype);
-    else FN(put)(l->out + at, y, dtype, m);
-#undef COEFFICIENT
+    char *out = l->out + r * l->step + at;
+    if (streaming && m == VL) FN(put_streaming)(out, y, dtype);
+    else FN(put)(out, y, dtype, m);
+    return bits;
 }
 
-static inline __attribute__((always_inline)) void FN(combine)(line l, cynorm_bn_rows in, int kept, int form, int gated, int dtype) {
-    bits_out bits = {l.mask ? l.mask + l.bit / 8 : NULL, 0, (int)(l.bit % 8), l.bit % 8 != 0};
-    vec row[4] = {{0}};
-    if (!kept)
-        for (int c = 0; c < 4; c++)
-            if (l.coefficient[c]) row[c] = FN(splat)(*l.coefficient[c]);
-    int64_t itemsize = cynorm_itemsize(dtype), i = 0;
-    if (l.streaming) {
-        int64_t head = (-(intptr_t)l.out & (VL * itemsize - 1)) / itemsize;
-        if (head > l.n) head = l.n;
-        if (head) FN(combine_vector)(&l, &in, &bits, row, 0, head, 0, kept, form, gated, dtype);
-        for (i = head; i + VL <= l.n; i += VL) FN(combine_vector)(&l, &in, &bits, row, i, VL, 1, kept, form, gated, dtype);
-    } else {
-        for (; i + VL <= l.n; i += VL) FN(combine_vector)(&l, &in, &bits, row, i, VL, 0, kept, form, gated, dtype);
+/* The columns from the i-th on of some rows, whose coefficients stay in registers; `columns` vectors, or, given 0, as
+ * many as are left, fewer than a block. */
+static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, int64_t row, int64_t rows,
+                                              int64_t i, int columns, int streaming, int kept, int form, int gated,
+                                              int dtype) {
+    vec c[CYNORM_BN_COLUMNS][4];
+    for (int k = 0; k < columns; k++) FN(coefficients)(c[k], l, row, i + k * VL, kept);
+    int64_t end = columns ? i + columns * VL : in->n;
+    for (int64_t r = row; r < row + rows; r++) {
+        uint64_t bits = 0;
+        for (int k = 0; k < columns; k++)
+            bits |= (uint64_t)FN(combine_vector)(l, in, c[k], r, i + k * VL, VL, streaming, kept, form, gated, dtype)
+                    << k * VL;
+        if (!columns)
+            for (int64_t j = i; j < end; j += VL) {
+                int64_t m = end - j < VL ? end - j : VL;
+                FN(coefficients)(c[0], l, r, j, kept);
+                bits |= (uint64_t)FN(combine_vector)(l, in, c[0], r, j, m, streaming, kept, form, gated, dtype)
+                        << (j - i);
+            }
+        if (form < CYNORM_GRADIENT && gated && l->mask)
+            cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, end - i);
     }
-    if (i < l.n) FN(combine_vector)(&l, &in, &bits, row, i, l.n - i, 0, kept, form, gated, dtype);
-    while (bits.to && bits.count > 0) FN(put_byte)(&bits, bits.count >= 8);
+}
+
+static CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int streaming, int kept, int form, int gated,
+                                           int dtype) {
+    int64_t block = CYNORM_BN_COLUMNS * VL, together = kept ? in.count : 1;
+    for (int64_t r = 0; r < in.count; r += together) {
+        int64_t i = 0;
+        for (; i + block <= in.n; i += block)
+            FN(combine_columns)(&l, &in, r, together, i, CYNORM_BN_COLUMNS, streaming, kept, form, gated, dtype);
+        if (i < in.n) FN(combine_columns)(&l, &in, r, together, i, 0, streaming, kept, form, gated, dtype);
+    }
+}
+
+static CYNORM_INLINE void FN(combine)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated,
+                                      int dtype) {
+    if (l->streaming) FN(combine_rows)(*l, *in, 1, kept, form, gated, dtype);
+    else FN(combine_rows)(*l, *in, 0, kept, form, gated, dtype);
 }
 
 /* ---- the loops above, once per storage type and case ---- */
 
-#define CYNORM_BN_LOOPS(T, DTYPE)                                                                                        \
-    static void FN(sum_##T)(wide *sums, cynorm_bn_rows in, int64_t count, const real *center, const real *low, int64_t n, \
-                            int kept) {                                                                                  \
-        switch (kept * 3 + (in.mask ? 2 : in.g ? 1 : 0)) {                                                               \
-        case 0: FN(sum_row)(sums, in, center, low, n, 0, 0, DTYPE); break;                                               \
-        case 1: FN(sum_row)(sums, in, center, low, n, 1, 0, DTYPE); break;                                               \
-        case 2: FN(sum_row)(sums, in, center, low, n, 1, 1, DTYPE); break;                                               \
-        case 3: FN(sum_columns)(sums, in, count, center, low, n, 0, 0, DTYPE); break;                                    \
-        case 4: FN(sum_columns)(sums, in, count, center, low, n, 1, 0, DTYPE); break;                                    \
-        case 5: FN(sum_columns)(sums, in, count, center, low, n, 1, 1, DTYPE); break;                                    \
-        }                                                                                                                \
-    }                                                                                                                    \
-    static void FN(combine_##T)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated) {                \
-        switch (kept * 8 + gated * 4 + form) {                                                                           \
-        case 0: FN(combine)(*l, *in, 0, 0, 0, DTYPE); break;                                                             \
-        case 1: FN(combine)(*l, *in, 0, 1, 0, DTYPE); break;                                                             \
-        case 2: FN(combine)(*l, *in, 0, 2, 0, DTYPE); break;                                                             \
-        case 3: FN(combine)(*l, *in, 0, 3, 0, DTYPE); break;                                                             \
-        case 4: FN(combine)(*l, *in, 0, 0, 1, DTYPE); break;                                                             \
-        case 5: FN(combine)(*l, *in, 0, 1, 1, DTYPE); break;                                                             \
-        case 6: FN(combine)(*l, *in, 0, 2, 1, DTYPE); break;                                                             \
-        case 7: FN(combine)(*l, *in, 0, 3, 1, DTYPE); break;                                                             \
-        case 8: FN(combine)(*l, *in, 1, 0, 0, DTYPE); break;                                                             \
-        case 9: FN(combine)(*l, *in, 1, 1, 0, DTYPE); break;                                                             \
-        case 10: FN(combine)(*l, *in, 1, 2, 0, DTYPE); break;                                                            \
-        case 11: FN(combine)(*l, *in, 1, 3, 0, DTYPE); break;                                                            \
-        case 12: FN(combine)(*l, *in, 1, 0, 1, DTYPE); break;                                                            \
-        case 13: FN(combine)(*l, *in, 1, 1, 1, DTYPE); break;                                                            \
-        case 14: FN(combine)(*l, *in, 1, 2, 1, DTYPE); break;                                                            \
-        case 15: FN(combine)(*l, *in, 1, 3, 1, DTYPE); break;                                                            \
-        }                                                                                                                \
+#define CYNORM_BN_LOOPS(T, DTYPE)                                                                               \
+    static void FN(sum_##T)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,         \
+                            int kept) {                                                                         \
+        switch (kept * 3 + (in->mask ? 2 : in->g ? 1 : 0)) {                                                    \
+        case 0: FN(sum_reduced)(sums, *in, center, low, 0, 0, DTYPE); break;                                    \
+        case 1: FN(sum_reduced)(sums, *in, center, low, 1, 0, DTYPE); break;                                    \
+        case 2: FN(sum_reduced)(sums, *in, center, low, 1, 1, DTYPE); break;                                    \
+        case 3: FN(sum_kept)(sums, *in, center, low, 0, 0, DTYPE); break;                                       \
+        case 4: FN(sum_kept)(sums, *in, center, low, 1, 0, DTYPE); break;                                       \
+        case 5: FN(sum_kept)(sums, *in, center, low, 1, 1, DTYPE); break;                                       \
+        }                                                                                                       \
+    }                                                                                                           \
+    static void FN(combine_##T)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated) {       \
+        switch (kept * 8 + gated * 4 + form) {                                                                  \
+        case 0: FN(combine)(l, in, 0, 0, 0, DTYPE); break;                                                      \
+        case 1: FN(combine)(l, in, 0, 1, 0, DTYPE); break;                                                      \
+        case 2: FN(combine)(l, in, 0, 2, 0, DTYPE); break;                                                      \
+        case 3: FN(combine)(l, in, 0, 3, 0, DTYPE); break;                                                      \
+        case 4: FN(combine)(l, in, 0, 0, 1, DTYPE); break;                                                      \
+        case 5: FN(combine)(l, in, 0, 1, 1, DTYPE); break;                                                      \
+        case 6: FN(combine)(l, in, 0, 2, 1, DTYPE); break;                                                      \
+        case 7: FN(combine)(l, in, 0, 3, 1, DTYPE); break;                                                      \
+        case 8: FN(combine)(l, in, 1, 0, 0, DTYPE); break;                                                      \
+        case 9: FN(combine)(l, in, 1, 1, 0, DTYPE); break;                                                      \
+        case 10: FN(combine)(l, in, 1, 2, 0, DTYPE); break;                                                     \
+        case 11: FN(combine)(l, in, 1, 3, 0, DTYPE); break;                                                     \
+        case 12: FN(combine)(l, in, 1, 0, 1, DTYPE); break;                                                     \
+        case 13: FN(combine)(l, in, 1, 1, 1, DTYPE); break;                                                     \
+        case 14: FN(combine)(l, in, 1, 2, 1, DTYPE); break;                                                     \
+        case 15: FN(combine)(l, in, 1, 3, 1, DTYPE); break;                                                     \
+        }                                                                                                       \
     }
 
 #if CYNORM_DOUBLE
@@ -451,199 +565,211 @@ CYNORM_BN_LOOPS(bf16, CYNORM_BF16)
 #endif
 #undef CYNORM_BN_LOOPS
 
-/* ---- rows of a tile ---- */
+/* ---- blocks of a tile ---- */
 
 #define scratch_t FN(cynorm_bn_scratch)
 typedef struct {
     char x[CYNORM_BN_ROWS][CYNORM_BN_ROW * sizeof(real)], g[CYNORM_BN_ROWS][CYNORM_BN_ROW * sizeof(real)];
-    char out[CYNORM_BN_ROW * sizeof(real)];
+    char out[CYNORM_BN_STAGE];
     real value[CYNORM_BN_ROW];
     unsigned char bits[CYNORM_BN_ROWS][CYNORM_BN_ROW / 8 + 8];
 } scratch_t;
 
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
 
-static inline char *FN(element)(const cynorm_bn_view *v, int64_t group, int64_t row, int64_t i) {
-    return v->data + group * v->stride[2] + row * v->stride[1] + i * v->stride[0];
-}
-
 /* Whether rows are used as reals: an activation other than ReLU is computed by the row, and so is all of int8. */
 static inline int FN(as_reals)(const cynorm_bn_tile *t) {
     return t->activation > CYNORM_RELU || t->view[CYNORM_BN_SRC].dtype == CYNORM_S8;
 }
 
-static inline int FN(contiguous)(const cynorm_bn_view *v) {
-    return !v->data || v->stride[0] == cynorm_itemsize(v->dtype);
+/* Whether rows of a view can be used where they lie. */
+static inline int FN(lies_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    return !v->data || (v->stride[0] == cynorm_itemsize(v->dtype) && (!FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE));
 }
 
-/* Whether all rows can be used where they lie. */
-static int FN(rows_in_place)(const cynorm_bn_tile *t) {
+/* Whether all rows can. */
+static int FN(all_lie_ready)(const cynorm_bn_tile *t) {
     const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
     for (int i = 0; i < CYNORM_BN_MASK; i++)
-        if (!FN(contiguous)(&t->view[i])) return 0;
-    return !FN(as_reals)(t) && (!mask->data || mask->stride[0] == 1 || t->count[0] == 1);
+        if (!FN(lies_ready)(t, &t->view[i])) return 0;
+    return t->activation <= CYNORM_RELU && (!mask->data || mask->stride[0] == 1 || t->count[0] == 1);
 }
 
-/* A row of a view, contiguous: memory itself, or a copy, converted where rows are reals. */
-static const char *FN(view_row)(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t group, int64_t row, int64_t i, int64_t n,
-                                char *copy) {
-    char *p = FN(element)(v, group, row, i);
-    if (FN(as_reals)(t) && (v->dtype != CYNORM_COMPUTE || !FN(contiguous)(v))) {
-        FN(load_row)((real *)copy, p, v->dtype, n, v->stride[0]);
-        return copy;
+/* The rows of a block: memory itself, or a copy, converted where rows are reals. */
+static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
+                                 char *copy, int64_t *step) {
+    char *p = cynorm_bn_at(v, b);
+    *step = cynorm_bn_step(t, v);
+    if (FN(lies_ready)(t, v)) return p;
+    int64_t row = CYNORM_BN_ROW * sizeof(real);
+    for (int64_t r = 0; r < b->count; r++, p += *step) {
+        if (FN(as_reals)(t)) FN(load_row)((real *)(copy + r * row), p, v->dtype, b->n, v->stride[0]);
+        else cynorm_pack(copy + r * row, p, b->n, v->stride[0], cynorm_itemsize(v->dtype), 0);
     }
-    if (FN(contiguous)(v)) return p;
-    cynorm_pack(copy, p, n, v->stride[0], cynorm_itemsize(v->dtype), 0);
+    *step = row;
     return copy;
 }
 
-/* Coefficient at an element; NULL stays NULL. */
-static inline const real *FN(coefficient)(const cynorm_bn_tile *t, const void *p, int64_t row, int64_t i) {
-    return p ? (const real *)p + (t->kept_inner ? i : row) : NULL;
+/* Coefficients of a block; NULL stays NULL. */
+static inline const real *FN(coefficient)(const cynorm_bn_tile *t, const void *p, const cynorm_bn_block *b) {
+    return p ? (const real *)p + (t->kept_inner ? b->i : b->row) : NULL;
 }
 
-/* diff_dst times the derivative of an activation other than ReLU, as reals. */
-static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, const char *x, const char *g, int64_t group,
-                             int64_t row, int64_t i, int64_t n) {
+/* out = g times the derivative of an activation other than ReLU, of one row of reals. */
+static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, const char *x, const char *g,
+                             const cynorm_bn_block *b) {
     const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE];
     const real *value = s->value;
+    int64_t step;
     if (kept->data) {
-        value = (const real *)FN(view_row)(t, kept, group, row, i, n, (char *)s->value);
+        value = (const real *)FN(view_rows)(t, kept, b, (char *)s->value, &step);
     } else {
-        line l = {(char *)s->value, {FN(coefficient)(t, t->center, row, i), FN(coefficient)(t, t->gain, row, i),
-                  FN(coefficient)(t, t->bias, row, i), NULL}, NULL, 0, n, 0};
-        cynorm_bn_rows in = {.x = x};
+        line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
+                  FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
+        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1};
         EACH_DTYPE(CYNORM_COMPUTE, combine, &l, &in, t->kept_inner, CYNORM_NORMALIZE, 0);
     }
-    FN(activate_backward)(t, out, (const real *)g, value, n);
+    FN(activate_backward)(t, out, (const real *)g, value, b->n);
 }
 
-/* Ahead of a row: in the next unit, where its place is known, else further in this tile. */
-static cynorm_bn_ahead FN(ahead_of)(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next, int64_t group, int64_t row) {
-    int64_t bytes = t->count[0] * cynorm_itemsize(v->dtype);
-    if (next) return (cynorm_bn_ahead){next, 0, (const char *)UINTPTR_MAX};
-    /* the rows of a group may follow on; then the next group */
-    int64_t last = v->stride[1] == bytes ? t->count[1] - 1 : row;
-    const char *end = FN(element)(v, group, last, 0) + bytes;
-    const char *start = last + 1 < t->count[1] ? FN(element)(v, group, last + 1, 0) : FN(element)(v, group + 1, 0, 0);
-    return (cynorm_bn_ahead){CYNORM_BN_AHEAD, start - end, end};
-}
-
-/* `count` rows of src, from group on, and of diff_dst with its mask, or of add. */
-static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other, int64_t group, int64_t row,
-                                     int64_t i, int64_t n, int64_t count) {
+/* The rows of src, and of diff_dst with its mask, or of add. */
+static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
+                                     const cynorm_bn_block *b) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
-    int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL, smooth = backward && t->activation > CYNORM_RELU;
-    cynorm_bn_rows in = {.x_step = src->stride[2], .g_step = other->stride[2], .bit_step = mask->stride[2]};
+    int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
+    cynorm_bn_rows in = {.n = b->n, .count = b->count};
+    in.x = FN(view_rows)(t, src, b, s->x[0], &in.x_step);
     if (!t->kept_inner) {
-        in.x_ahead = FN(ahead_of)(t, src, t->next[0], group, row);
-        in.g_ahead = FN(ahead_of)(t, other, t->next[1], group, row);
+        in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
+        in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
     }
-    for (int64_t r = 0; r < count; r++) {
-        const char *x = FN(view_row)(t, src, group + r, row, i, n, s->x[r]);
-        if (r == 0) in.x = x;
-        if (x == s->x[r]) in.x_step = sizeof s->x[r];
-        if (!other->data) continue;
-        const char *g = FN(view_row)(t, other, group + r, row, i, n, s->g[r]);
-        if (smooth) {
-            FN(gradient_row)(t, s, (real *)s->g[r], x, g, group + r, row, i, n);
-            g = s->g[r];
+    if (!other->data) return in;
+    in.g = FN(view_rows)(t, other, b, s->g[0], &in.g_step);
+    if (backward && t->activation > CYNORM_RELU) {
+        for (int64_t r = 0; r < b->count; r++) {
+            cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
+            FN(gradient_row)(t, s, (real *)s->g[r], in.x + r * in.x_step, in.g + r * in.g_step, &one);
         }
-        if (r == 0) in.g = g;
-        if (g == s->g[r]) in.g_step = sizeof s->g[r];
-        if (!backward || !mask->data) continue;
-        in.bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i * mask->stride[0];
-        in.mask = (const unsigned char *)mask->data;
-        if (mask->stride[0] == 1) continue;
-        for (int64_t j = 0; j < n; j++) {
-            unsigned bit = cynorm_bits_at(in.mask, in.bit + r * mask->stride[2] + j * mask->stride[0]) & 1;
+        in.g = s->g[0];
+        in.g_step = sizeof s->g[0];
+    }
+    if (!backward || !mask->data) return in;
+    in.mask = (const unsigned char *)mask->data;
+    in.bit = cynorm_bn_bit(t, b);
+    in.bit_step = cynorm_bn_step(t, mask);
+    if (mask->stride[0] == 1) return in;
+    for (int64_t r = 0; r < b->count; r++)
+        for (int64_t j = 0; j < b->n; j++) {
+            unsigned bit = cynorm_bits_at(in.mask, in.bit + r * in.bit_step + j * mask->stride[0]) & 1;
             s->bits[r][j / 8] = (unsigned char)((j % 8 ? s->bits[r][j / 8] : 0) | bit << j % 8);
         }
-    }
-    if (in.mask && mask->stride[0] != 1) {
-        in.mask = s->bits[0];
-        in.bit = 0;
-        in.bit_step = 8 * sizeof s->bits[0];
-    }
+    in.mask = s->bits[0];
+    in.bit = 0;
+    in.bit_step = 8 * sizeof s->bits[0];
     return in;
 }
 
+/* How a tile is cut into blocks; `staged`: its results do not go to memory as they are computed. */
+static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int staged, int dtype) {
+    cynorm_bn_block b = {.piece = t->count[0], .rows = t->count[1]};
+    int64_t stage = CYNORM_BN_STAGE / cynorm_itemsize(dtype), most = INT64_MAX;
+    if (!FN(all_lie_ready)(t)) {
+        b.piece = CYNORM_BN_ROW;
+        most = CYNORM_BN_ROWS;
+    } else if (staged && b.piece > stage) {
+        b.piece = stage;
+    }
+    if (t->kept_inner || staged || most < INT64_MAX) b.rows = stage > b.piece ? stage / b.piece : 1;
+    if (b.rows > most) b.rows = most;
+    return b;
+}
+
 static void FN(bn_sums)(const cynorm_bn_tile *t) {
-    scratch_t *s = t->scratch;
-    int64_t most = t->kept_inner ? CYNORM_BN_ROWS : 1;
-    int64_t piece = !t->kept_inner && FN(rows_in_place)(t) ? t->count[0] : CYNORM_BN_ROW;
-    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : t->view[CYNORM_BN_SRC].dtype;
-    for (int64_t group = 0; group < t->count[2]; group += most) {
-        int64_t count = t->count[2] - group < most ? t->count[2] - group : most;
-        for (int64_t row = 0; row < t->count[1]; row++)
-            for (int64_t i = 0; i < t->count[0]; i += piece) {
-                int64_t n = t->count[0] - i < piece ? t->count[0] - i : piece;
-                cynorm_bn_rows in = FN(input_rows)(t, s, &t->view[CYNORM_BN_DIFF_DST], group, row, i, n, count);
-                wide *sums = (wide *)t->sums + (t->kept_inner ? i / VL : row) * 2;
-                EACH_DTYPE(dtype, sum, sums, in, count, FN(coefficient)(t, t->center, row, i),
-                           FN(coefficient)(t, t->center_low, row, i), n, t->kept_inner);
-            }
+    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
+    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
+    cynorm_bn_block b = FN(blocks)(t, 0, dtype);
+    while (cynorm_bn_next(t, &b)) {
+        cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
+        wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
+        EACH_DTYPE(dtype, sum, sums, &in, FN(coefficient)(t, t->center, &b), FN(coefficient)(t, t->center_low, &b),
+                   t->kept_inner);
     }
 }
 
-/* A row of reals or of storage, as computed, to where it belongs. */
-static void FN(put_row)(const cynorm_bn_tile *t, const cynorm_bn_view *v, char *p, int64_t n, char *row) {
-    if (p == row) return;
-    if (FN(as_reals)(t)) FN(store_row)(p, (const real *)row, v->dtype, n, v->stride[0]);
-    else cynorm_pack(row, p, n, v->stride[0], cynorm_itemsize(v->dtype), 1);
+/* Whether a result goes to memory as it is computed: not where it is converted, packed or has more done to it, nor
+ * where it should bypass the cache, which takes whole lines. */
+static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    if (!FN(lies_ready)(t, v)) return 0;
+    return !t->streaming || (t->activation <= CYNORM_RELU && cynorm_bn_lines(t, v));
 }
 
-/* diff_add: diff_dst as the mask or the activation leaves it. */
-static void FN(put_diff_add)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_rows *in, int64_t group, int64_t row, int64_t i,
-                             int64_t n, int dtype, int gated) {
-    const cynorm_bn_view *v = &t->view[CYNORM_BN_DIFF_ADD];
-    char *p = FN(element)(v, group, row, i);
-    int direct = FN(contiguous)(v) && dtype == v->dtype;
-    const real one = 1;
-    line l = {direct ? p : s->out, {NULL, NULL, NULL, &one}, NULL, 0, n, t->streaming && direct};
-    EACH_DTYPE(dtype, combine, &l, in, 0, CYNORM_SCALE, gated);
-    FN(put_row)(t, v, p, n, l.out);
+/* The rows of a block, from where they have been computed to where they belong. */
+static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b, const line *l) {
+    char *p = cynorm_bn_at(v, b);
+    int64_t step = cynorm_bn_step(t, v), bytes = b->n * cynorm_itemsize(v->dtype), count = b->count;
+    if (l->out == p) return;
+    int whole = FN(lies_ready)(t, v);
+    if (whole && step == bytes) {
+        bytes *= count;
+        count = 1;
+    }
+    for (int64_t r = 0; r < count; r++, p += step) {
+        char *row = l->out + r * l->step;
+        if (whole) cynorm_stream_copy(p, row, bytes);
+        else if (FN(as_reals)(t)) FN(store_row)(p, (const real *)row, v->dtype, b->n, v->stride[0]);
+        else cynorm_pack(row, p, b->n, v->stride[0], cynorm_itemsize(v->dtype), 1);
+    }
+}
+
+/* A line whose rows lie in memory, where that can be, or in scratch. */
+static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v, const cynorm_bn_block *b,
+                        int dtype) {
+    if (!FN(direct)(t, v)) return (line){.out = s->out, .step = b->n * cynorm_itemsize(dtype)};
+    return (line){.out = cynorm_bn_at(v, b), .step = cynorm_bn_step(t, v), .streaming = t->streaming};
 }
 
 static void FN(bn_apply)(const cynorm_bn_tile *t) {
     scratch_t *s = t->scratch;
     const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
-    int backward = v[CYNORM_BN_DIFF_DST].data != NULL, reals = FN(as_reals)(t), form = CYNORM_NORMALIZE;
+    const cynorm_bn_view *diff_add = &v[CYNORM_BN_DIFF_ADD], *value = &v[CYNORM_BN_VALUE];
+    int backward = v[CYNORM_BN_DIFF_DST].data != NULL, form = CYNORM_NORMALIZE;
     if (v[CYNORM_BN_ADD].data) form = CYNORM_NORMALIZE_ADD;
     if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
     int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
-    int64_t piece = FN(rows_in_place)(t) ? t->count[0] : CYNORM_BN_ROW;
-    int dtype = reals ? CYNORM_COMPUTE : dst->dtype;
-    for (int64_t group = 0; group < t->count[2]; group++)
-        for (int64_t row = 0; row < t->count[1]; row++)
-            for (int64_t i = 0; i < t->count[0]; i += piece) {
-                int64_t n = t->count[0] - i < piece ? t->count[0] - i : piece;
-                cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], group, row, i, n, 1);
-                char *p = FN(element)(dst, group, row, i);
-                int direct = FN(contiguous)(dst) && (!reals || dst->dtype == CYNORM_COMPUTE);
-                line l = {direct ? p : s->out, {FN(coefficient)(t, t->center, row, i),
-                          FN(coefficient)(t, backward ? t->slope : t->gain, row, i),
-                          FN(coefficient)(t, backward ? t->offset : t->bias, row, i), FN(coefficient)(t, t->gain, row, i)}, NULL, 0, n,
-                          t->streaming && direct && !reals};
-                if (v[CYNORM_BN_DIFF_ADD].data) FN(put_diff_add)(t, s, &in, group, row, i, n, dtype, gated);
-                if (!backward && mask->data) {
-                    l.mask = (unsigned char *)mask->data;
-                    l.bit = t->bit + group * mask->stride[2] + row * mask->stride[1] + i;
-                }
-                EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, form, gated);
-                if (!backward && t->activation > CYNORM_RELU) {
-                    if (v[CYNORM_BN_VALUE].data) {
-                        char *z = FN(element)(&v[CYNORM_BN_VALUE], group, row, i);
-                        FN(store_row)(z, (const real *)l.out, v[CYNORM_BN_VALUE].dtype, n, v[CYNORM_BN_VALUE].stride[0]);
-                    }
-                    FN(activate)(t, (real *)l.out, n);
-                }
-                FN(put_row)(t, dst, p, n, l.out);
+    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
+    cynorm_bn_block b = FN(blocks)(t, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
+    while (cynorm_bn_next(t, &b)) {
+        cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b);
+        if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
+            line l = FN(line_to)(t, s, diff_add, &b, dtype);
+            EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, CYNORM_SCALE, gated);
+            FN(put_rows)(t, diff_add, &b, &l);
+        }
+        line l = FN(line_to)(t, s, dst, &b, dtype);
+        l.coefficient[CYNORM_CENTER] = FN(coefficient)(t, t->center, &b);
+        l.coefficient[CYNORM_FACTOR] = FN(coefficient)(t, backward ? t->slope : t->gain, &b);
+        l.coefficient[CYNORM_TERM] = FN(coefficient)(t, backward ? t->offset : t->bias, &b);
+        l.coefficient[CYNORM_GAIN] = FN(coefficient)(t, t->gain, &b);
+        if (!backward && mask->data) {
+            l.mask = (unsigned char *)mask->data;
+            l.bit = cynorm_bn_bit(t, &b);
+            l.bit_step = cynorm_bn_step(t, mask);
+        }
+        EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, form, gated);
+        for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
+            real *row = (real *)(l.out + r * l.step);
+            if (value->data) {
+                cynorm_bn_block one = cynorm_bn_row_of(t, &b, r);
+                FN(store_row)(cynorm_bn_at(value, &one), row, value->dtype, b.n, value->stride[0]);
             }
+            FN(activate)(t, row, b.n);
+        }
+        FN(put_rows)(t, dst, &b, &l);
+    }
 }
 
+
 #undef line
-#undef bits_out
 #undef scratch_t
 #undef EACH_DTYPE
 
