@@ -24,13 +24,14 @@
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are packed or converted at a time */
     CYNORM_BN_ROWS = 8,          /* rows likewise */
-    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is staged, and about as many of one of kept rows: both
-                                    stay in the first-level cache */
+    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is staged, so that it stays in the first-level cache */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, and summed together: their
                                     coefficients, and sums, stay in registers */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2,
-    CYNORM_BN_AHEAD = 4096       /* bytes that rows of one statistic each are prefetched ahead, into the second-level
-                                    cache; with kept rows the processor itself does better */
+    CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
+    CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another; */
+    CYNORM_BN_TOGETHER = 4096,   /* longer ones take turns, by columns, in groups of about as many bytes, */
+    CYNORM_BN_LEAST = 4          /* and as many rows at least */
 };
 
 /* The forms that a result can have, see combine_vector. */
@@ -38,7 +39,7 @@ enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
-/* Where to prefetch while reading at p: `by` ahead, and `jump` further where that is past `end`. */
+/* Where to prefetch, into the second-level cache, while reading at p: `by` ahead, and `jump` further past `end`. */
 typedef struct {
     int64_t by, jump;
     const char *end;
@@ -56,6 +57,7 @@ typedef struct {
     const char *x, *g;
     const unsigned char *mask;
     int64_t x_step, g_step, bit, bit_step, n, count;
+    int64_t together; /* how many rows take turns by columns: 1 unless kept */
     cynorm_bn_ahead x_ahead, g_ahead;
 } cynorm_bn_rows;
 
@@ -362,9 +364,18 @@ static CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm
     *second = FN(wide_fma)(w, d, *second);
 }
 
-/* Adds all rows to the sums of some vectors of columns, which stay in registers. */
+/* The memory of kept rows, in its own order, ahead of those from `row` on, whose `done` first elements are done. */
+static CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int64_t done, int x, int g,
+                                            int dtype) {
+    int64_t at = done * cynorm_itemsize(dtype);
+    if (x) __builtin_prefetch(in->x + row * in->x_step + at + in->x_ahead.by, 0, 2);
+    if (g) __builtin_prefetch(in->g + row * in->g_step + at + in->g_ahead.by, 0, 2);
+}
+
+/* Adds rows to the sums of some vectors of columns, which stay in registers. */
 static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,
-                                          int64_t i, int columns, int64_t m, int backward, int masked, int dtype) {
+                                          int64_t row, int64_t rows, int64_t i, int columns, int64_t m, int backward,
+                                          int masked, int dtype) {
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS], c[CYNORM_BN_SUM_COLUMNS];
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
@@ -372,9 +383,11 @@ static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, 
         second[k] = sums[2 * k + 1];
         c[k] = FN(wide_pair)(center + i + k * VL, low + i + k * VL);
     }
-    for (int64_t r = 0; r < in->count; r++)
-        for (int k = 0; k < columns; k++)
-            FN(sum_vector)(&first[k], &second[k], in, r, i + k * VL, c[k], m, 1, backward, masked, dtype);
+    for (int64_t r = 0; r < rows; r++)
+        for (int k = 0; k < columns; k++) {
+            FN(prefetch_kept)(in, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
+            FN(sum_vector)(&first[k], &second[k], in, row + r, i + k * VL, c[k], m, 1, backward, masked, dtype);
+        }
     for (int k = 0; k < columns; k++) {
         sums[2 * k] = first[k];
         sums[2 * k + 1] = second[k];
@@ -383,11 +396,16 @@ static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, 
 
 static CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
                                        int backward, int masked, int dtype) {
-    int64_t i = 0, block = CYNORM_BN_SUM_COLUMNS * VL;
-    for (; i + block <= in.n; i += block)
-        FN(sum_columns)(sums, &in, center, low, i, CYNORM_BN_SUM_COLUMNS, VL, backward, masked, dtype);
-    for (; i + VL <= in.n; i += VL) FN(sum_columns)(sums, &in, center, low, i, 1, VL, backward, masked, dtype);
-    if (i < in.n) FN(sum_columns)(sums, &in, center, low, i, 1, in.n - i, backward, masked, dtype);
+    int64_t block = CYNORM_BN_SUM_COLUMNS * VL;
+    for (int64_t r = 0, rows; r < in.count; r += rows) {
+        rows = in.count - r < in.together ? in.count - r : in.together;
+        int64_t i = 0;
+#define ADD(columns, m) FN(sum_columns)(sums, &in, center, low, r, rows, i, columns, m, backward, masked, dtype)
+        for (; i + block <= in.n; i += block) ADD(CYNORM_BN_SUM_COLUMNS, VL);
+        for (; i + VL <= in.n; i += VL) ADD(1, VL);
+        if (i < in.n) ADD(1, in.n - i);
+#undef ADD
+    }
 }
 
 /* Adds each row to the two sums of its statistic, in two chains. */
@@ -482,9 +500,13 @@ static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_row
     int64_t end = columns ? i + columns * VL : in->n;
     for (int64_t r = row; r < row + rows; r++) {
         uint64_t bits = 0;
-        for (int k = 0; k < columns; k++)
+        for (int k = 0; k < columns; k++) {
+            if (kept)
+                FN(prefetch_kept)(in, row, i * rows + ((r - row) * columns + k) * VL, form != CYNORM_SCALE,
+                                  form != CYNORM_NORMALIZE, dtype);
             bits |= (uint64_t)FN(combine_vector)(l, in, c[k], r, i + k * VL, VL, streaming, kept, form, gated, dtype)
                     << k * VL;
+        }
         if (!columns)
             for (int64_t j = i; j < end; j += VL) {
                 int64_t m = end - j < VL ? end - j : VL;
@@ -499,12 +521,13 @@ static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_row
 
 static CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int streaming, int kept, int form, int gated,
                                            int dtype) {
-    int64_t block = CYNORM_BN_COLUMNS * VL, together = kept ? in.count : 1;
-    for (int64_t r = 0; r < in.count; r += together) {
+    int64_t block = CYNORM_BN_COLUMNS * VL, together = kept ? in.together : 1;
+    for (int64_t r = 0, rows; r < in.count; r += rows) {
+        rows = in.count - r < together ? in.count - r : together;
         int64_t i = 0;
         for (; i + block <= in.n; i += block)
-            FN(combine_columns)(&l, &in, r, together, i, CYNORM_BN_COLUMNS, streaming, kept, form, gated, dtype);
-        if (i < in.n) FN(combine_columns)(&l, &in, r, together, i, 0, streaming, kept, form, gated, dtype);
+            FN(combine_columns)(&l, &in, r, rows, i, CYNORM_BN_COLUMNS, streaming, kept, form, gated, dtype);
+        if (i < in.n) FN(combine_columns)(&l, &in, r, rows, i, 0, streaming, kept, form, gated, dtype);
     }
 }
 
@@ -626,7 +649,7 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
     } else {
         line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
                   FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
-        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1};
+        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .together = 1};
         EACH_DTYPE(CYNORM_COMPUTE, combine, &l, &in, t->kept_inner, CYNORM_NORMALIZE, 0);
     }
     FN(activate_backward)(t, out, (const real *)g, value, b->n);
@@ -639,9 +662,16 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
     cynorm_bn_rows in = {.n = b->n, .count = b->count};
     in.x = FN(view_rows)(t, src, b, s->x[0], &in.x_step);
+    in.together = b->count;
+    in.x_ahead.by = in.g_ahead.by = CYNORM_BN_KEPT_AHEAD;
     if (!t->kept_inner) {
         in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
         in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
+    } else if (b->n > CYNORM_BN_COLUMNS * VL) {
+        in.together = CYNORM_BN_TOGETHER / (b->n * cynorm_itemsize(src->dtype));
+        if (in.together < CYNORM_BN_LEAST) in.together = CYNORM_BN_LEAST;
+        in.x_ahead.by = in.together * in.x_step;
+        in.g_ahead.by = in.together * other->stride[2];
     }
     if (!other->data) return in;
     in.g = FN(view_rows)(t, other, b, s->g[0], &in.g_step);
@@ -671,7 +701,7 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
 
 /* How a tile is cut into blocks; `staged`: its results do not go to memory as they are computed. */
 static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int staged, int dtype) {
-    cynorm_bn_block b = {.piece = t->count[0], .rows = t->count[1]};
+    cynorm_bn_block b = {.piece = t->count[0], .rows = t->kept_inner ? t->count[2] : t->count[1]};
     int64_t stage = CYNORM_BN_STAGE / cynorm_itemsize(dtype), most = INT64_MAX;
     if (!FN(all_lie_ready)(t)) {
         b.piece = CYNORM_BN_ROW;
@@ -679,7 +709,7 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int staged, int dtype
     } else if (staged && b.piece > stage) {
         b.piece = stage;
     }
-    if (t->kept_inner || staged || most < INT64_MAX) b.rows = stage > b.piece ? stage / b.piece : 1;
+    if (staged || most < INT64_MAX) b.rows = stage > b.piece ? stage / b.piece : 1;
     if (b.rows > most) b.rows = most;
     return b;
 }
