@@ -93,10 +93,11 @@ cdef int64_t elements_of(const cynorm_tensor *t) noexcept nogil:
     return n
 
 
+cdef object FLOAT32 = np.dtype(np.float32), FLOAT64 = np.dtype(np.float64)
+
+
 cdef object real_dtype(int code):
-    if code == CYNORM_F64:
-        return np.dtype(np.float64)
-    return np.dtype(np.float32)
+    return FLOAT64 if code == CYNORM_F64 else FLOAT32
 
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False):

@@ -6,6 +6,7 @@ cdef object checked_cache(object cache)
 cdef class Workspace:
     cdef readonly str cache
     cdef dict memory         # {name: bytes that grow and never shrink}
+    cdef dict views         # {name: the last array of them}
     cdef dict parts          # {name: array}, what the last forward kept
     cdef object owner        # the parameters of the operator that the last forward bound it to
     cdef object key          # that call's shape, dtype and whatever else a backward has to match

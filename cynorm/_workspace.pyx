@@ -54,6 +54,7 @@ cdef class Workspace:
     def __init__(self, cache="auto"):
         self.cache = checked_cache(cache)
         self.memory = {}
+        self.views = {}
         self.parts = {}
 
     @property
@@ -86,13 +87,15 @@ cdef class Workspace:
 
     cdef object part(self, str name, tuple shape, object dtype):
         """An uninitialised array, C-contiguous, kept under this name until the next forward."""
-        cdef object count = dtype.itemsize
-        for n in shape:
-            count *= n
-        memory = self.memory.get(name)
-        if memory is None or memory.nbytes < count:
-            memory = self.memory[name] = np.empty(count, np.uint8)
-        array = memory[:count].view(dtype).reshape(shape)
+        array = self.views.get(name)
+        if array is None or array.dtype is not dtype or array.shape != shape:
+            count = dtype.itemsize
+            for n in shape:
+                count *= n
+            memory = self.memory.get(name)
+            if memory is None or memory.nbytes < count:
+                memory = self.memory[name] = np.empty(count, np.uint8)
+            array = self.views[name] = memory[:count].view(dtype).reshape(shape)
         self.parts[name] = array
         return array
 

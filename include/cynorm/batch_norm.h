@@ -805,19 +805,26 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
 
 /* ---- from sums to coefficients ---- */
 
-/* Sum `which` (0 or 1) of statistic k, lanes in a fixed order. */
+/* Sum `which` (0 or 1) of statistic k; the two of a vector follow each other. */
 static cynorm_exact FN(sum_of)(const cynorm_bn_unit *u, int64_t k, int which) {
-    int64_t first = u->kept_inner ? k : k * VL, step = u->kept_inner ? u->n : 1, lanes = u->kept_inner ? u->repeat : VL;
+    const wide *sums = (const wide *)u->sums + which;
+    double lanes[sizeof(wide) / sizeof(double)];
     cynorm_exact sum = {0, 0};
-    for (int64_t j = 0, lane = first; j < lanes; j++, lane += step) {
-        /* the two sums of a vector follow each other */
-        const double *p = (const double *)u->sums + (lane / VL * 2 + which) * (int64_t)(sizeof(wide) / sizeof(double)) + lane % VL;
-#if CYNORM_DOUBLE
-        sum = cynorm_exact_add(sum, (cynorm_exact){p[0], p[VL]});
-#else
-        sum.high += *p;
-#endif
+    if (u->kept_inner) {
+        for (int64_t j = 0, at = k; j < u->repeat; j++, at += u->n) {
+            const double *lane = (const double *)(sums + at / VL * 2) + at % VL;
+            sum = cynorm_exact_add(sum, (cynorm_exact){*lane, CYNORM_DOUBLE ? lane[VL] : 0});
+        }
+        return sum;
     }
+    memcpy(lanes, sums + k * 2, sizeof lanes);
+#if CYNORM_DOUBLE
+    for (int j = 0; j < VL; j++) sum = cynorm_exact_add(sum, (cynorm_exact){lanes[j], lanes[VL + j]});
+#else
+    for (int width = VL / 2; width; width /= 2)
+        for (int j = 0; j < width; j++) lanes[j] += lanes[width + j];
+    sum.high = lanes[0];
+#endif
     return sum;
 }
 
