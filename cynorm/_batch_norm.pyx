@@ -64,16 +64,15 @@ cdef enum:
     LINE = 64                       # bytes
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
-    CHUNK = 1 << 13                 # elements a chunk has at least
+    CHUNK = 1 << 15                 # elements a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
     TASKS = 64                      # chunks are cut to have about as many tasks
-    FEW_TASKS = 16                  # as many are enough where a unit, or all data,
-    FEW_BYTES = 1 << 22             # fits the cache
+    FEW_TASKS = 8                   # as many are enough where a unit fits the cache
     STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
-    PHASES = 3
+    PHASES = 2
     APART = 8                       # counters of a cache line
 
 cdef extern from *:
@@ -88,12 +87,12 @@ cdef extern from *:
     static int omp_get_thread_num(void) { return 0; }
     static void cynorm_barrier(void) {}
     #endif
-    static int64_t cynorm_take(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+    static int64_t cynorm_count(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); }
     """
     int omp_get_num_threads() nogil
     int omp_get_thread_num() nogil
     void cynorm_barrier() nogil
-    int64_t cynorm_take(int64_t *counter) nogil
+    int64_t cynorm_count(int64_t *counter) nogil
 
 # Arrays of one real per statistic, or per coefficient from CENTER on; those from DIFF_SCALES on are of backward.
 cdef enum:
@@ -131,16 +130,12 @@ ctypedef struct plan_t:
     int64_t sums_bytes              # of one chunk
     bint two_units_fit              # the cache, so that the next one is worth fetching early
 
-ctypedef struct phase_t:            # a step over all of some tasks, before the next begins
-    int64_t tasks
-    int steps
-    bint reverse
-
 ctypedef struct state_t:
     const plan_t *plan
-    phase_t phase[PHASES]
+    int steps[PHASES]               # what is done to all tasks before the next phase begins
     int phases
-    int64_t *taken                  # how many tasks of each thread's share are begun, for every phase
+    int64_t *begun                  # tasks of each thread's share, for every phase
+    int64_t *summed                 # chunks of each unit
     double epsilon
     char *array[ARRAYS]
     char *sums                      # of all chunks; NULL where each unit is one chunk
@@ -253,9 +248,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         plan.others *= plan.reduced[i].extent
 
     unit = plan.cut * plan.count
-    tasks = TASKS
-    if unit * itemsize <= UNIT or plan.units * unit * itemsize <= FEW_BYTES:
-        tasks = FEW_TASKS
+    tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
     want = 1
     if plan.units < tasks:
         want = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, plan.count / CHUNK_ROWS))
@@ -534,19 +527,16 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
 
 cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t unit = task, chunk = 0, first, n
+    cdef int64_t unit = task / plan.chunks, chunk = task % plan.chunks, first, n
     cdef char *sums = scratch + CYNORM_BN_SCRATCH
-    if plan.chunks > 1 and steps != FINISH:
-        unit = task / plan.chunks
-        chunk = task % plan.chunks
     if s.sums != NULL:
-        sums = s.sums + (unit * plan.chunks + chunk) * plan.sums_bytes
+        sums = s.sums + task * plan.sums_bytes
     if steps & SUMS:
         memset(sums, 0, plan.sums_bytes)
         visit(s, unit, chunk, SUMS, sums, scratch, False)
-    if steps & FINISH:
+    if steps & FINISH and cynorm_count(&s.summed[unit]) == plan.chunks - 1:
         first = unit_position(plan, unit, &n)
-        finish(s, first, n, sums)
+        finish(s, first, n, sums - chunk * plan.sums_bytes)
     if steps & COMBINE:
         visit(s, unit, chunk, COMBINE, sums, scratch, steps & FINISH and plan.two_units_fit)
 
@@ -554,23 +544,21 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
 cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil:
     """One thread's part of all phases: its share of the tasks, the same in each, so that it finds in its cache what it
     has had before; then what others have left of theirs."""
-    cdef const phase_t *phase
-    cdef int64_t begin, end, task
+    cdef int64_t tasks = s.plan.units * s.plan.chunks, begin, end, task
     cdef int p, i, owner
     for p in range(s.phases):
-        phase = &s.phase[p]
         if p > 0 and team > 1:
             cynorm_barrier()
         for i in range(team):
             owner = (me + i) % team
-            begin = phase.tasks * owner / team
-            end = phase.tasks * (owner + 1) / team
+            begin = tasks * owner / team
+            end = tasks * (owner + 1) / team
             while True:
-                task = begin + cynorm_take(&s.taken[(p * team + owner) * APART])
+                task = begin + cynorm_count(&s.begun[(p * team + owner) * APART])
                 if task >= end:
                     break
                 if scratch != NULL:
-                    run_task(s, begin + end - 1 - task if phase.reverse else task, phase.steps, scratch)
+                    run_task(s, begin + end - 1 - task if p > 0 else task, s.steps[p], scratch)
     if s.plan.tile.streaming:
         kernels().fence()
 
@@ -581,9 +569,10 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
     cdef int status = 0
     cdef int *failed = &status
     cdef char *scratch = NULL
-    s.taken = <int64_t *>calloc(s.phases * team * APART, sizeof(int64_t))
-    if s.taken == NULL:
+    s.begun = <int64_t *>calloc(s.phases * team * APART + s.plan.units, sizeof(int64_t))
+    if s.begun == NULL:
         return -1
+    s.summed = s.begun + s.phases * team * APART
     if team == 1:
         scratch = <char *>malloc(scratch_bytes)
         if scratch == NULL:
@@ -598,22 +587,22 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
                 failed[0] = -1
             work(s, omp_get_thread_num(), omp_get_num_threads(), <char *>aligned(scratch))
             free(scratch)
-    free(s.taken)
+    free(s.begun)
     return status
-
-
-cdef void add_phase(state_t *s, int64_t tasks, int steps, bint reverse) noexcept nogil:
-    s.phase[s.phases].tasks = tasks
-    s.phase[s.phases].steps = steps
-    s.phase[s.phases].reverse = reverse
-    s.phases += 1
 
 
 cdef int run_plan(state_t *s, int team) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t tasks = plan.units * plan.chunks
     cdef int64_t unit, first, n
-    s.phases = 0
+    s.phases = 1
+    if plan.kind == FORWARD_INFERENCE:
+        s.steps[0] = COMBINE
+    elif plan.chunks == 1 or plan.kind == BACKWARD_INFERENCE:
+        s.steps[0] = SUMS | FINISH | COMBINE
+    else:
+        s.phases = 2
+        s.steps[0] = SUMS | FINISH
+        s.steps[1] = COMBINE
     if plan.kind != FORWARD_TRAINING:
         if plan.repeat == 1:
             finish(s, 0, plan.statistics, NULL)
@@ -621,18 +610,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
             for unit in range(plan.units):
                 first = unit_position(plan, unit, &n)
                 finish(s, first, n, NULL)
-    if plan.kind == FORWARD_INFERENCE:
-        add_phase(s, tasks, COMBINE, False)
-    elif plan.chunks == 1:
-        add_phase(s, tasks, SUMS | FINISH | COMBINE, False)
-    elif plan.kind == BACKWARD_INFERENCE:
-        add_phase(s, tasks, SUMS | COMBINE, False)
-        add_phase(s, plan.units, FINISH, False)
-    else:
-        add_phase(s, tasks, SUMS, False)
-        add_phase(s, plan.units, FINISH, False)
-        add_phase(s, tasks, COMBINE, True)
-    return run_phases(s, min(team, tasks))
+    return run_phases(s, min(team, plan.units * plan.chunks))
 
 
 # ---- calls ----
