@@ -94,7 +94,11 @@ def assert_dst(case, dst, mean, variance, scale, shift, add, relu):
     if relu:
         expected = np.maximum(expected, 0)
     assert dst.shape == case.src.shape and dst.dtype == case.dtype
-    assert_within(case.canonical(dst), expected, tolerance(expected, magnitude, case.dtype, 4), "dst")
+    allowed = tolerance(expected, magnitude, case.dtype, 4)
+    if case.dtype == np.float64:  # the oracle rounds its mean too, which shows where src is close to it
+        rounding = np.finfo(np.longdouble).eps * np.abs(wide(case.canonical(case.src))).max(initial=0)
+        allowed = allowed + rounding * np.abs(case.keep(scale, 1.0)) / np.sqrt(wide(variance) + case.epsilon)
+    assert_within(case.canonical(dst), expected, allowed, "dst")
     assert_padding_is_zero(case, dst)
 
 
