@@ -1,16 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Batch normalization over arrays: which tiles a call is made of, in which order they are run, and by which thread.
+"""Batch normalization over arrays: which tiles a call is made of, in which order, by which thread.
 
-The axes of a call are either reduced (statistics are over them) or kept; those that follow on in memory are merged. The
-innermost one is a row:
+The axes of a call are either reduced (statistics are over them) or kept; those that follow on in memory are
+merged. The innermost one is a row:
 
-    reduced innermost    row: reduced axis    group: innermost kept axis    groups: next reduced axis    (NCHW)
-    kept innermost       row: kept axis       -                             groups: first reduced axis   (NHWC, blocked)
+    reduced innermost   row: reduced axis   group: innermost kept axis   groups: next reduced axis   (NCHW)
+    kept innermost      row: kept axis      -                            groups: first reduced axis  (NHWC)
 
-What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are worked
-out together. What is left of the reduced axes, and the groups where they are cut, enumerates the chunks of a unit. A
-unit of one chunk is summed and applied in one go, so that its second pass finds it in the cache; else all chunks are
-summed, then all are applied, last first. Cuts depend on the shape alone, and the sums of chunks are added in order.
+What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
+worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
+chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
+cache; else all chunks are summed, then all are applied, last first. Whoever sums a unit's last chunk works
+out its statistics. Cuts depend on the shape alone, and the sums of chunks are added in order.
 """
 
 from collections import namedtuple
@@ -24,8 +25,8 @@ from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
     CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
-    cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit, cynorm_itemsize,
-    cynorm_real_kernels, cynorm_tensor,
+    cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
+    cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
 )
 from cynorm._kernels cimport (
     CYNORM_BN_FORWARD_TRAINING as FORWARD_TRAINING,
@@ -58,8 +59,8 @@ from libc.string cimport memmove, memset
 cdef enum:
     VIEWS = 7                       # CYNORM_BN_VIEWS
     AXES = 8
-    ROW = 4096                      # elements: a longer kept row is cut, a shorter one repeated to whole blocks
-    BLOCK = 64                      # elements: columns that kernels take together
+    ROW = 4096                      # elements: a longer kept row is cut
+    BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     LINE = 64                       # bytes
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
@@ -94,7 +95,7 @@ cdef extern from *:
     void cynorm_barrier() nogil
     int64_t cynorm_count(int64_t *counter) nogil
 
-# Arrays of one real per statistic, or per coefficient from CENTER on; those from DIFF_SCALES on are of backward.
+# Arrays of one real per statistic, from CENTER on per coefficient; those from DIFF_SCALES on are of backward.
 cdef enum:
     SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, CENTER_LOW, GAIN, BIAS
     DIFF_SCALES, DIFF_SHIFTS, SLOPE, OFFSET, ARRAYS
@@ -374,7 +375,7 @@ cdef void store_parameter(const state_t *s, const cynorm_tensor *t, int array) n
 
 cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tensor *t, int array,
                          double factor) noexcept nogil:
-    """running = (1 - momentum) * running + momentum * factor * new, by way of an array that is no longer needed."""
+    """running = (1 - momentum) * running + momentum * factor * new, by way of an array no longer needed."""
     cdef int64_t i
     cdef double momentum = p.momentum
     if t == NULL:
@@ -525,7 +526,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
             t.count[2] = whole / plan.repeat
             if step == SUMS:
                 k.bn_sums(&t)
-            elif t.kept_inner:
+            elif t.kept_inner or t.count[2] == 1:
                 k.bn_apply(&t)
             else:
                 turned = turn(&t)
@@ -559,8 +560,8 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
 
 
 cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil:
-    """One thread's part of all phases: its share of the tasks, the same in each, so that it finds in its cache what it
-    has had before; then what others have left of theirs."""
+    """One thread's part of all phases: its share of the tasks, the same in each, so that it finds in its
+    cache what it has had before; then what others have left of theirs."""
     cdef int64_t tasks = s.plan.units * s.plan.chunks, begin, end, task
     cdef int p, i, owner
     for p in range(s.phases):

@@ -1,6 +1,7 @@
-/* Batch normalization: sums over a tile, what follows from them, and the result for a tile. A template, see types.h.
+/* Batch normalization: sums over a tile, what follows from them, and its result. A template, see types.h.
  *
- *     forward    value = (src - mean) * gain + bias (+ add),  gain = scale * rstd,  bias = shift;  dst = activation(value)
+ *     forward    value = (src - mean) * gain + bias (+ add),  gain = scale * rstd,  bias = shift
+ *                dst = activation(value)
  *     backward   d = diff_dst * activation'(value) = diff_add
  *                diff_shift = sum(d),  diff_scale = sum(d * (src - mean)) * rstd
  *     training   diff_src = gain * (d - diff_shift / M - (src - mean) * rstd * diff_scale / M)
@@ -8,12 +9,14 @@
  *     inference  diff_src = gain * d
  *
  * Statistics are sums over x - pivot and its square, the pivot being any one element p of those summed. Then
- * (p - mean)^2 <= M * variance, so that the shift costs no more than log2 M bits, and a constant has variance 0. Sums are
- * held in twice the precision: double for float, pairs of double for double. The mean is kept as two reals: center
- * is the high one, and src - center, which is exact where it matters, comes first; the low one is part of bias and offset.
+ * (p - mean)^2 <= M * variance, so that the shift costs no more than log2 M bits, and a constant has variance
+ * 0. Sums are held in twice the precision: double for float, pairs of double for double. The mean is kept as
+ * two reals: center is the high one, and src - center, which is exact where it matters, comes first; the low
+ * one is part of bias and offset.
  *
- * A row's elements have one statistic each (kept_inner), or share that of their row; coefficients lie accordingly. The
- * lanes of the sums follow the elements of a row, or else are VL partial sums per row of a group.
+ * A tile is worked on in blocks of rows. A row's elements have one statistic each (kept_inner), or share that
+ * of their row; coefficients lie accordingly. The lanes of the sums follow the elements of a row, or else are
+ * VL partial sums per row of a group.
  */
 
 #ifndef CYNORM_BATCH_NORM_H
@@ -24,7 +27,7 @@
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are packed or converted at a time */
     CYNORM_BN_ROWS = 8,          /* rows likewise */
-    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is staged, so that it stays in the first-level cache */
+    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is staged: it stays in the first-level cache */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, and summed together: their
                                     coefficients, and sums, stay in registers */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2,
@@ -39,7 +42,7 @@ enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
-/* Where to prefetch, into the second-level cache, while reading at p: `by` ahead, and `jump` further past `end`. */
+/* Where to prefetch to the second-level cache while reading at p: `by` ahead, `jump` further past `end`. */
 typedef struct {
     int64_t by, jump;
     const char *end;
@@ -51,8 +54,8 @@ static inline void cynorm_bn_prefetch(const char *p, const cynorm_bn_ahead *a) {
     __builtin_prefetch(p, 0, 2);
 }
 
-/* `count` rows of n elements of one storage type, each contiguous, `step` apart in bytes (the mask's in bits); NULL
- * where absent. */
+/* `count` rows of n elements of one storage type, each contiguous, `step` apart in bytes (the mask's in
+ * bits); NULL where absent. */
 typedef struct {
     const char *x, *g;
     const unsigned char *mask;
@@ -70,8 +73,8 @@ static inline unsigned cynorm_bits_at(const unsigned char *mask, int64_t bit) {
     return word >> (bit & 7) & 0xffff;
 }
 
-/* n bits, 64 at most, to a position. Bytes that are not all of these bits are shared with other rows, perhaps other
- * threads', and zero to begin with. */
+/* n bits, 64 at most, to a position. Bytes that are not all of these bits are shared with other rows, perhaps
+ * of other threads, and zero to begin with. */
 static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n) {
     unsigned char *p = mask + (bit >> 3);
     int64_t first = -bit & 7;
@@ -155,7 +158,8 @@ static cynorm_bn_ahead cynorm_bn_ahead_of(const cynorm_bn_tile *t, const cynorm_
 }
 
 /* n elements `stride` bytes apart -> contiguous, or back. */
-static void cynorm_pack(char *contiguous, char *strided, int64_t n, int64_t stride, int64_t itemsize, int back) {
+static void cynorm_pack(char *contiguous, char *strided, int64_t n, int64_t stride, int64_t itemsize,
+                        int back) {
     for (int64_t i = 0; i < n; i++, contiguous += itemsize, strided += stride) {
         char *to = back ? strided : contiguous;
         const char *from = back ? contiguous : strided;
@@ -204,8 +208,12 @@ static inline wide FN(two_sum)(vec a, vec b) {
     return (wide){s, (a - (s - t)) + (b - t)};
 }
 static inline wide FN(wide_of)(vec v) { return (wide){v, {0}}; }
-static inline wide FN(wide_get)(const char *p, int dtype, int64_t n) { return FN(wide_of)(FN(get)(p, dtype, n)); }
-static inline wide FN(wide_pair)(const real *high, const real *low) { return (wide){FN(load)(high), FN(load)(low)}; }
+static inline wide FN(wide_get)(const char *p, int dtype, int64_t n) {
+    return FN(wide_of)(FN(get)(p, dtype, n));
+}
+static inline wide FN(wide_pair)(const real *high, const real *low) {
+    return (wide){FN(load)(high), FN(load)(low)};
+}
 static inline wide FN(wide_splat)(real high, real low) { return (wide){FN(splat)(high), FN(splat)(low)}; }
 static inline wide FN(wide_add)(wide a, wide b) {
     wide s = FN(two_sum)(a.high, b.high);
@@ -249,25 +257,31 @@ static inline wide FN(wide_of)(vec v) {
     return (wide){{FN(half_get)(part), FN(half_get)(part + VL / 2)}};
 #endif
 }
-static inline __attribute__((always_inline)) wide FN(wide_get)(const char *p, int dtype, int64_t n) {
+static CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t n) {
     if (n < VL || dtype != CYNORM_F32) return FN(wide_of)(FN(get)(p, dtype, n));
     return (wide){{FN(half_get)((const real *)p), FN(half_get)((const real *)p + VL / 2)}};
 }
 static inline wide FN(wide_pair)(const real *high, const real *low) {
-    return (wide){{FN(half_get)(high) + FN(half_get)(low), FN(half_get)(high + VL / 2) + FN(half_get)(low + VL / 2)}};
+    return (wide){{FN(half_get)(high) + FN(half_get)(low),
+                   FN(half_get)(high + VL / 2) + FN(half_get)(low + VL / 2)}};
 }
 static inline wide FN(wide_splat)(real high, real low) {
     cynorm_vec_f64 v = splat_f64((double)high + low);
     return (wide){{v, v}};
 }
-static inline wide FN(wide_add)(wide a, wide b) { return (wide){{a.half[0] + b.half[0], a.half[1] + b.half[1]}}; }
-static inline wide FN(wide_minus)(wide a, wide b) { return (wide){{a.half[0] - b.half[0], a.half[1] - b.half[1]}}; }
+static inline wide FN(wide_add)(wide a, wide b) {
+    return (wide){{a.half[0] + b.half[0], a.half[1] + b.half[1]}};
+}
+static inline wide FN(wide_minus)(wide a, wide b) {
+    return (wide){{a.half[0] - b.half[0], a.half[1] - b.half[1]}};
+}
 static inline wide FN(wide_fma)(wide a, wide b, wide c) {
     return (wide){{fma_f64(a.half[0], b.half[0], c.half[0]), fma_f64(a.half[1], b.half[1], c.half[1])}};
 }
 static inline wide FN(wide_part)(wide v, int64_t n) {
     int64_t first = n < VL / 2 ? n : VL / 2;
-    return (wide){{part_f64(v.half[0], (cynorm_vec_f64){0}, first), part_f64(v.half[1], (cynorm_vec_f64){0}, n - first)}};
+    cynorm_vec_f64 zero = {0};
+    return (wide){{part_f64(v.half[0], zero, first), part_f64(v.half[1], zero, n - first)}};
 }
 
 #endif
@@ -275,27 +289,28 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
 /* ---- activations ---- */
 
 /* The switch lies outside the loop over a row; p are the parameters. */
-#define EACH_ACTIVATION(kind, CASE)                                                                                   \
-    switch (kind) {                                                                                                   \
-    case CYNORM_IDENTITY: break;                                                                                      \
-    CASE(CYNORM_RELU, FN(select)(x <= 0, zero, x), FN(select)(x > 0, one, zero))                                      \
-    CASE(CYNORM_ELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x)), FN(select)(x >= 0, one, p[0] * FN(exp)(x)))          \
-    CASE(CYNORM_CELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x / p[0])), FN(select)(x >= 0, one, FN(exp)(x / p[0])))  \
-    CASE(CYNORM_SCALED_ELU, p[1] * FN(select)(x > 0, x, p[0] * FN(expm1)(x)),                                         \
-         p[1] * FN(select)(x > 0, one, p[0] * FN(exp)(x)))                                                            \
-    CASE(CYNORM_HARD_SIGMOID, FN(clip)(p[0] * x + p[1], zero, one),                                                   \
-         FN(select)((p[0] * x + p[1] > 0) & (p[0] * x + p[1] < 1), p[0], zero))                                       \
-    CASE(CYNORM_LEAKY_RELU, FN(select)(x >= 0, x, p[0] * x), FN(select)(x >= 0, one, p[0]))                           \
-    CASE(CYNORM_LINEAR, p[0] * x + p[1], p[0])                                                                        \
-    CASE(CYNORM_PARAMETRIC_SOFTPLUS, p[0] * FN(softplus)(p[1] * x), p[0] * p[1] * FN(sigmoid)(p[1] * x))              \
-    CASE(CYNORM_SCALED_TANH, p[0] * FN(tanh)(p[1] * x), p[0] * p[1] * (4 * FN(bell)(2 * p[1] * x)))                   \
-    CASE(CYNORM_SIGMOID, FN(sigmoid)(x), FN(bell)(x))                                                                 \
-    CASE(CYNORM_SOFTPLUS, FN(softplus)(p[0] * x) / p[0], FN(sigmoid)(p[0] * x))                                       \
-    CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / ((1 + FN(abs)(x)) * (1 + FN(abs)(x))))                            \
-    CASE(CYNORM_TANH, FN(tanh)(x), 4 * FN(bell)(2 * x))                                                               \
-    CASE(CYNORM_THRESHOLDED_RELU, FN(select)(x > p[0], x, zero), FN(select)(x > p[0], one, zero))                     \
-    CASE(CYNORM_SHRINK, FN(select)(x < -p[1], x + p[0], FN(select)(x > p[1], x - p[0], zero)),                        \
-         FN(select)(FN(abs)(x) > p[1], one, zero))                                                                    \
+#define EACH_ACTIVATION(kind, CASE)                                                                          \
+    switch (kind) {                                                                                          \
+    case CYNORM_IDENTITY: break;                                                                             \
+    CASE(CYNORM_RELU, FN(select)(x <= 0, zero, x), FN(select)(x > 0, one, zero))                             \
+    CASE(CYNORM_ELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x)), FN(select)(x >= 0, one, p[0] * FN(exp)(x))) \
+    CASE(CYNORM_CELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x / p[0])),                                     \
+         FN(select)(x >= 0, one, FN(exp)(x / p[0])))                                                         \
+    CASE(CYNORM_SCALED_ELU, p[1] * FN(select)(x > 0, x, p[0] * FN(expm1)(x)),                                \
+         p[1] * FN(select)(x > 0, one, p[0] * FN(exp)(x)))                                                   \
+    CASE(CYNORM_HARD_SIGMOID, FN(clip)(p[0] * x + p[1], zero, one),                                          \
+         FN(select)((p[0] * x + p[1] > 0) & (p[0] * x + p[1] < 1), p[0], zero))                              \
+    CASE(CYNORM_LEAKY_RELU, FN(select)(x >= 0, x, p[0] * x), FN(select)(x >= 0, one, p[0]))                  \
+    CASE(CYNORM_LINEAR, p[0] * x + p[1], p[0])                                                               \
+    CASE(CYNORM_PARAMETRIC_SOFTPLUS, p[0] * FN(softplus)(p[1] * x), p[0] * p[1] * FN(sigmoid)(p[1] * x))     \
+    CASE(CYNORM_SCALED_TANH, p[0] * FN(tanh)(p[1] * x), p[0] * p[1] * (4 * FN(bell)(2 * p[1] * x)))          \
+    CASE(CYNORM_SIGMOID, FN(sigmoid)(x), FN(bell)(x))                                                        \
+    CASE(CYNORM_SOFTPLUS, FN(softplus)(p[0] * x) / p[0], FN(sigmoid)(p[0] * x))                              \
+    CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / ((1 + FN(abs)(x)) * (1 + FN(abs)(x))))                   \
+    CASE(CYNORM_TANH, FN(tanh)(x), 4 * FN(bell)(2 * x))                                                      \
+    CASE(CYNORM_THRESHOLDED_RELU, FN(select)(x > p[0], x, zero), FN(select)(x > p[0], one, zero))            \
+    CASE(CYNORM_SHRINK, FN(select)(x < -p[1], x + p[0], FN(select)(x > p[1], x - p[0], zero)),               \
+         FN(select)(FN(abs)(x) > p[1], one, zero))                                                           \
     }
 
 #define PARAMETERS(t) {FN(splat)((real)(t)->parameter[0]), FN(splat)((real)(t)->parameter[1])}
@@ -316,7 +331,8 @@ static void FN(activate)(const cynorm_bn_tile *t, real *row, int64_t n) {
 }
 
 /* out = g * activation'(value); out, g and value may be the same. */
-static void FN(activate_backward)(const cynorm_bn_tile *t, real *out, const real *g, const real *value, int64_t n) {
+static void FN(activate_backward)(const cynorm_bn_tile *t, real *out, const real *g, const real *value,
+                                  int64_t n) {
     vec p[2] = PARAMETERS(t), zero = {0}, one = FN(splat)(1);
 #define CASE(kind, value_, derivative)                                          \
     case kind:                                                                  \
@@ -341,9 +357,10 @@ static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
     return (kept_inner ? (n + VL - 1) / VL : n) * 2 * (int64_t)sizeof(wide);
 }
 
-/* What m elements from the i-th of row r add to two sums: w and w * d, where d = x - center and w = g, or d itself. */
-static CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
-                                         wide center, int64_t m, int kept, int backward, int masked, int dtype) {
+/* What m elements from the i-th of row r add to two sums: w and w * d, d being x - center and w g, or d. */
+static CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r,
+                                         int64_t i, wide center, int64_t m, int kept, int backward,
+                                         int masked, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at;
     if (!kept) cynorm_bn_prefetch(x, &in->x_ahead);
@@ -364,7 +381,7 @@ static CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm
     *second = FN(wide_fma)(w, d, *second);
 }
 
-/* The memory of kept rows, in its own order, ahead of those from `row` on, whose `done` first elements are done. */
+/* The memory of kept rows, in its own order, ahead of those from `row` on; `done` elements are done. */
 static CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int64_t done, int x, int g,
                                             int dtype) {
     int64_t at = done * cynorm_itemsize(dtype);
@@ -373,9 +390,9 @@ static CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t ro
 }
 
 /* Adds rows to the sums of some vectors of columns, which stay in registers. */
-static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,
-                                          int64_t row, int64_t rows, int64_t i, int columns, int64_t m, int backward,
-                                          int masked, int dtype) {
+static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center,
+                                          const real *low, int64_t row, int64_t rows, int64_t i, int columns,
+                                          int64_t m, int backward, int masked, int dtype) {
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS], c[CYNORM_BN_SUM_COLUMNS];
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
@@ -386,7 +403,8 @@ static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, 
     for (int64_t r = 0; r < rows; r++)
         for (int k = 0; k < columns; k++) {
             FN(prefetch_kept)(in, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
-            FN(sum_vector)(&first[k], &second[k], in, row + r, i + k * VL, c[k], m, 1, backward, masked, dtype);
+            FN(sum_vector)(&first[k], &second[k], in, row + r, i + k * VL, c[k], m, 1, backward, masked,
+                           dtype);
         }
     for (int k = 0; k < columns; k++) {
         sums[2 * k] = first[k];
@@ -400,7 +418,8 @@ static CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < in.together ? in.count - r : in.together;
         int64_t i = 0;
-#define ADD(columns, m) FN(sum_columns)(sums, &in, center, low, r, rows, i, columns, m, backward, masked, dtype)
+#define ADD(columns, m) \
+    FN(sum_columns)(sums, &in, center, low, r, rows, i, columns, m, backward, masked, dtype)
         for (; i + block <= in.n; i += block) ADD(CYNORM_BN_SUM_COLUMNS, VL);
         for (; i + VL <= in.n; i += VL) ADD(1, VL);
         if (i < in.n) ADD(1, in.n - i);
@@ -441,7 +460,7 @@ typedef struct {
     const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL: 1, or the form has none */
     unsigned char *mask;        /* where ReLU's bits go, or NULL: from `bit` on, rows bit_step apart */
     int64_t bit, bit_step;
-    int streaming;
+    int ahead, streaming; /* whether inputs are prefetched, and out bypasses the cache */
 } line;
 
 /* The coefficients of a vector of columns, or of row r. */
@@ -457,20 +476,20 @@ static CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int
  *     NORMALIZE_ADD  (x - center) * factor + term + g
  *     GRADIENT       gain * (g + term + (x - center) * factor)
  *     SCALE          gain * g
- * Gated: forward, ReLU follows, and the bits of what passes it are returned; backward, the mask comes first. */
-static CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c, int64_t r,
-                                                 int64_t i, int64_t m, int streaming, int kept, int form, int gated,
-                                                 int dtype) {
+ * Gated: forward, ReLU follows, and the bits of what passes are returned; backward, the mask comes first. */
+static CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c,
+                                                 int64_t r, int64_t i, int64_t m, int ahead, int kept,
+                                                 int form, int gated, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
     unsigned bits = 0;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
-        if (streaming && !kept) cynorm_bn_prefetch(g, &in->g_ahead);
+        if (ahead && !kept) cynorm_bn_prefetch(g, &in->g_ahead);
         y = FN(get)(g, dtype, m);
     }
-    if (streaming && !kept && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
+    if (ahead && !kept && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
     if (backward && gated) y = FN(where_bits)(cynorm_bits_at(in->mask, in->bit + r * in->bit_step + i), y);
     if (form == CYNORM_GRADIENT) y += c[CYNORM_TERM];
     if (form != CYNORM_SCALE) {
@@ -485,33 +504,34 @@ static CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_
         y = FN(select)(y <= 0, (vec){0}, y);
     }
     char *out = l->out + r * l->step + at;
-    if (streaming && m == VL) FN(put_streaming)(out, y, dtype);
+    if (ahead && l->streaming && m == VL) FN(put_streaming)(out, y, dtype);
     else FN(put)(out, y, dtype, m);
     return bits;
 }
 
-/* The columns from the i-th on of some rows, whose coefficients stay in registers; `columns` vectors, or, given 0, as
- * many as are left, fewer than a block. */
-static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, int64_t row, int64_t rows,
-                                              int64_t i, int columns, int streaming, int kept, int form, int gated,
-                                              int dtype) {
+/* The columns from the i-th on of some rows, whose coefficients stay in registers: `columns` vectors, or,
+ * given 0, as many as are left, fewer than a block. */
+static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, int64_t row,
+                                              int64_t rows, int64_t i, int columns, int ahead, int kept,
+                                              int form, int gated, int dtype) {
     vec c[CYNORM_BN_COLUMNS][4];
     for (int k = 0; k < columns; k++) FN(coefficients)(c[k], l, row, i + k * VL, kept);
     int64_t end = columns ? i + columns * VL : in->n;
     for (int64_t r = row; r < row + rows; r++) {
         uint64_t bits = 0;
         for (int k = 0; k < columns; k++) {
-            if (kept)
+            if (kept && ahead)
                 FN(prefetch_kept)(in, row, i * rows + ((r - row) * columns + k) * VL, form != CYNORM_SCALE,
                                   form != CYNORM_NORMALIZE, dtype);
-            bits |= (uint64_t)FN(combine_vector)(l, in, c[k], r, i + k * VL, VL, streaming, kept, form, gated, dtype)
-                    << k * VL;
+            uint64_t passed =
+                FN(combine_vector)(l, in, c[k], r, i + k * VL, VL, ahead, kept, form, gated, dtype);
+            bits |= passed << k * VL;
         }
         if (!columns)
             for (int64_t j = i; j < end; j += VL) {
                 int64_t m = end - j < VL ? end - j : VL;
                 FN(coefficients)(c[0], l, r, j, kept);
-                bits |= (uint64_t)FN(combine_vector)(l, in, c[0], r, j, m, streaming, kept, form, gated, dtype)
+                bits |= (uint64_t)FN(combine_vector)(l, in, c[0], r, j, m, ahead, kept, form, gated, dtype)
                         << (j - i);
             }
         if (form < CYNORM_GRADIENT && gated && l->mask)
@@ -519,57 +539,57 @@ static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_row
     }
 }
 
-static CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int streaming, int kept, int form, int gated,
-                                           int dtype) {
+static CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form,
+                                           int gated, int dtype) {
     int64_t block = CYNORM_BN_COLUMNS * VL, together = kept ? in.together : 1;
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < together ? in.count - r : together;
         int64_t i = 0;
         for (; i + block <= in.n; i += block)
-            FN(combine_columns)(&l, &in, r, rows, i, CYNORM_BN_COLUMNS, streaming, kept, form, gated, dtype);
-        if (i < in.n) FN(combine_columns)(&l, &in, r, rows, i, 0, streaming, kept, form, gated, dtype);
+            FN(combine_columns)(&l, &in, r, rows, i, CYNORM_BN_COLUMNS, ahead, kept, form, gated, dtype);
+        if (i < in.n) FN(combine_columns)(&l, &in, r, rows, i, 0, ahead, kept, form, gated, dtype);
     }
 }
 
 static CYNORM_INLINE void FN(combine)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated,
                                       int dtype) {
-    if (l->streaming) FN(combine_rows)(*l, *in, 1, kept, form, gated, dtype);
+    if (l->ahead) FN(combine_rows)(*l, *in, 1, kept, form, gated, dtype);
     else FN(combine_rows)(*l, *in, 0, kept, form, gated, dtype);
 }
 
 /* ---- the loops above, once per storage type and case ---- */
 
-#define CYNORM_BN_LOOPS(T, DTYPE)                                                                               \
-    static void FN(sum_##T)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,         \
-                            int kept) {                                                                         \
-        switch (kept * 3 + (in->mask ? 2 : in->g ? 1 : 0)) {                                                    \
-        case 0: FN(sum_reduced)(sums, *in, center, low, 0, 0, DTYPE); break;                                    \
-        case 1: FN(sum_reduced)(sums, *in, center, low, 1, 0, DTYPE); break;                                    \
-        case 2: FN(sum_reduced)(sums, *in, center, low, 1, 1, DTYPE); break;                                    \
-        case 3: FN(sum_kept)(sums, *in, center, low, 0, 0, DTYPE); break;                                       \
-        case 4: FN(sum_kept)(sums, *in, center, low, 1, 0, DTYPE); break;                                       \
-        case 5: FN(sum_kept)(sums, *in, center, low, 1, 1, DTYPE); break;                                       \
-        }                                                                                                       \
-    }                                                                                                           \
-    static void FN(combine_##T)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated) {       \
-        switch (kept * 8 + gated * 4 + form) {                                                                  \
-        case 0: FN(combine)(l, in, 0, 0, 0, DTYPE); break;                                                      \
-        case 1: FN(combine)(l, in, 0, 1, 0, DTYPE); break;                                                      \
-        case 2: FN(combine)(l, in, 0, 2, 0, DTYPE); break;                                                      \
-        case 3: FN(combine)(l, in, 0, 3, 0, DTYPE); break;                                                      \
-        case 4: FN(combine)(l, in, 0, 0, 1, DTYPE); break;                                                      \
-        case 5: FN(combine)(l, in, 0, 1, 1, DTYPE); break;                                                      \
-        case 6: FN(combine)(l, in, 0, 2, 1, DTYPE); break;                                                      \
-        case 7: FN(combine)(l, in, 0, 3, 1, DTYPE); break;                                                      \
-        case 8: FN(combine)(l, in, 1, 0, 0, DTYPE); break;                                                      \
-        case 9: FN(combine)(l, in, 1, 1, 0, DTYPE); break;                                                      \
-        case 10: FN(combine)(l, in, 1, 2, 0, DTYPE); break;                                                     \
-        case 11: FN(combine)(l, in, 1, 3, 0, DTYPE); break;                                                     \
-        case 12: FN(combine)(l, in, 1, 0, 1, DTYPE); break;                                                     \
-        case 13: FN(combine)(l, in, 1, 1, 1, DTYPE); break;                                                     \
-        case 14: FN(combine)(l, in, 1, 2, 1, DTYPE); break;                                                     \
-        case 15: FN(combine)(l, in, 1, 3, 1, DTYPE); break;                                                     \
-        }                                                                                                       \
+#define CYNORM_BN_LOOPS(T, DTYPE)                                                                            \
+    static void FN(sum_##T)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,       \
+                            int kept) {                                                                      \
+        switch (kept * 3 + (in->mask ? 2 : in->g ? 1 : 0)) {                                                 \
+        case 0: FN(sum_reduced)(sums, *in, center, low, 0, 0, DTYPE); break;                                 \
+        case 1: FN(sum_reduced)(sums, *in, center, low, 1, 0, DTYPE); break;                                 \
+        case 2: FN(sum_reduced)(sums, *in, center, low, 1, 1, DTYPE); break;                                 \
+        case 3: FN(sum_kept)(sums, *in, center, low, 0, 0, DTYPE); break;                                    \
+        case 4: FN(sum_kept)(sums, *in, center, low, 1, 0, DTYPE); break;                                    \
+        case 5: FN(sum_kept)(sums, *in, center, low, 1, 1, DTYPE); break;                                    \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void FN(combine_##T)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated) {    \
+        switch (kept * 8 + gated * 4 + form) {                                                               \
+        case 0: FN(combine)(l, in, 0, 0, 0, DTYPE); break;                                                   \
+        case 1: FN(combine)(l, in, 0, 1, 0, DTYPE); break;                                                   \
+        case 2: FN(combine)(l, in, 0, 2, 0, DTYPE); break;                                                   \
+        case 3: FN(combine)(l, in, 0, 3, 0, DTYPE); break;                                                   \
+        case 4: FN(combine)(l, in, 0, 0, 1, DTYPE); break;                                                   \
+        case 5: FN(combine)(l, in, 0, 1, 1, DTYPE); break;                                                   \
+        case 6: FN(combine)(l, in, 0, 2, 1, DTYPE); break;                                                   \
+        case 7: FN(combine)(l, in, 0, 3, 1, DTYPE); break;                                                   \
+        case 8: FN(combine)(l, in, 1, 0, 0, DTYPE); break;                                                   \
+        case 9: FN(combine)(l, in, 1, 1, 0, DTYPE); break;                                                   \
+        case 10: FN(combine)(l, in, 1, 2, 0, DTYPE); break;                                                  \
+        case 11: FN(combine)(l, in, 1, 3, 0, DTYPE); break;                                                  \
+        case 12: FN(combine)(l, in, 1, 0, 1, DTYPE); break;                                                  \
+        case 13: FN(combine)(l, in, 1, 1, 1, DTYPE); break;                                                  \
+        case 14: FN(combine)(l, in, 1, 2, 1, DTYPE); break;                                                  \
+        case 15: FN(combine)(l, in, 1, 3, 1, DTYPE); break;                                                  \
+        }                                                                                                    \
     }
 
 #if CYNORM_DOUBLE
@@ -600,14 +620,15 @@ typedef struct {
 
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
 
-/* Whether rows are used as reals: an activation other than ReLU is computed by the row, and so is all of int8. */
+/* Whether rows are used as reals: an activation other than ReLU is computed by the row, so is all of int8. */
 static inline int FN(as_reals)(const cynorm_bn_tile *t) {
     return t->activation > CYNORM_RELU || t->view[CYNORM_BN_SRC].dtype == CYNORM_S8;
 }
 
 /* Whether rows of a view can be used where they lie. */
 static inline int FN(lies_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
-    return !v->data || (v->stride[0] == cynorm_itemsize(v->dtype) && (!FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE));
+    if (!v->data) return 1;
+    return v->stride[0] == cynorm_itemsize(v->dtype) && (!FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE);
 }
 
 /* Whether all rows can. */
@@ -721,20 +742,21 @@ static void FN(bn_sums)(const cynorm_bn_tile *t) {
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
-        EACH_DTYPE(dtype, sum, sums, &in, FN(coefficient)(t, t->center, &b), FN(coefficient)(t, t->center_low, &b),
-                   t->kept_inner);
+        const real *center = FN(coefficient)(t, t->center, &b), *low = FN(coefficient)(t, t->center_low, &b);
+        EACH_DTYPE(dtype, sum, sums, &in, center, low, t->kept_inner);
     }
 }
 
-/* Whether a result goes to memory as it is computed: not where it is converted, packed or has more done to it, nor
- * where it should bypass the cache, which takes whole lines. */
+/* Whether a result goes to memory as it is computed: not where it is converted, packed or has more done to
+ * it, nor where it should bypass the cache, which takes whole lines. */
 static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
     if (!FN(lies_ready)(t, v)) return 0;
     return !t->streaming || (t->activation <= CYNORM_RELU && cynorm_bn_lines(t, v));
 }
 
 /* The rows of a block, from where they have been computed to where they belong. */
-static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b, const line *l) {
+static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
+                         const line *l) {
     char *p = cynorm_bn_at(v, b);
     int64_t step = cynorm_bn_step(t, v), bytes = b->n * cynorm_itemsize(v->dtype), count = b->count;
     if (l->out == p) return;
@@ -752,10 +774,10 @@ static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const
 }
 
 /* A line whose rows lie in memory, where that can be, or in scratch. */
-static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v, const cynorm_bn_block *b,
-                        int dtype) {
-    if (!FN(direct)(t, v)) return (line){.out = s->out, .step = b->n * cynorm_itemsize(dtype)};
-    return (line){.out = cynorm_bn_at(v, b), .step = cynorm_bn_step(t, v), .streaming = t->streaming};
+static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
+                        const cynorm_bn_block *b, int dtype) {
+    if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
+    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming, .streaming = t->streaming};
 }
 
 static void FN(bn_apply)(const cynorm_bn_tile *t) {
@@ -849,7 +871,8 @@ static void FN(bn_statistics)(const cynorm_bn_unit *u) {
         cynorm_exact shift = cynorm_exact_divide(FN(sum_of)(u, k, 0), (double)u->count);
         cynorm_exact squares = cynorm_exact_divide(FN(sum_of)(u, k, 1), (double)u->count);
         cynorm_exact mean = cynorm_exact_add(pivot, shift);
-        cynorm_exact variance = cynorm_exact_add(squares, cynorm_exact_minus(cynorm_exact_multiply(shift, shift)));
+        cynorm_exact square = cynorm_exact_multiply(shift, shift);
+        cynorm_exact variance = cynorm_exact_add(squares, cynorm_exact_minus(square));
         real high = (real)mean.high;
         ((real *)u->mean)[k] = high;
         ((real *)u->mean_low)[k] = (real)((mean.high - high) + mean.low);
@@ -859,7 +882,8 @@ static void FN(bn_statistics)(const cynorm_bn_unit *u) {
 
 /* Mean and variance (or, without it, rstd) -> coefficients of the forward formula. */
 static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
-    const real *mean = u->mean, *mean_low = u->mean_low, *variance = u->variance, *scale = u->scale, *shift = u->shift;
+    const real *mean = u->mean, *mean_low = u->mean_low, *variance = u->variance;
+    const real *scale = u->scale, *shift = u->shift;
     real *kept = u->rstd;
     for (int64_t k = 0; k < u->n; k++) {
         double rstd = variance ? 1 / sqrt((double)variance[k] + u->epsilon) : (double)kept[k];
