@@ -35,6 +35,7 @@ cdef enum:
     SRC, DIFF_DST, Y, DST, OMEGA, VIEWS
     AXES = 6
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
+    DIRECT = 8                      # CYNORM_SUM_DIRECT
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
@@ -274,7 +275,10 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     plan.grouped = which
     plan.ungrouped = plan.level[which]
     plan.streamed = plan.level[which]
-    window = max(1, 2 * run_length(plan) / length)
+    window = run_length(plan)
+    if plan.level[0].left + plan.level[0].right < DIRECT:
+        window *= 2                 # a wider window keeps slabs of its levels beside those of the cells
+    window = max(1, window / length)
     if which == 0:
         window = whole_vectors(window)
     window = min(window, plan.ungrouped.extent)

@@ -305,8 +305,6 @@ cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
     t.data += (t.shape[1] - 1) * t.strides[1] + valid * t.strides[last]
     t.shape[1] = 1
     t.shape[last] -= valid
-    if total_bytes(&t) == 0:
-        return
     memset(index, 0, sizeof(index))
     while True:
         p = t.data
