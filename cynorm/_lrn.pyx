@@ -208,6 +208,7 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     cdef cynorm_lrn_tile *t = &plan.tile
     cdef int64_t side[3]
     cdef int i
+    cdef bint whole
     for i in range(3):
         t.count[i] = plan.cut[i]
         side[i] = margin(plan, &plan.level[i], plan.cuts[i] == 1)
@@ -226,10 +227,11 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
         t.window[0].right = plan.level[1].right
         return
     # neighbouring rows share the zeros between them; rows begin at a vector
-    if side[0] > 0:
+    whole = t.count[0] % VECTOR == 0
+    if side[0] > 0 and whole:
         side[0] = whole_vectors(side[0])
     t.pitch[1] = t.count[0] + (side[0] if plan.cuts[0] == 1 else 2 * side[0])
-    if side[0] > 0:
+    if side[0] > 0 and whole:
         t.pitch[1] = whole_vectors(t.pitch[1])
     t.pitch[2] = (t.count[1] + side[1] if plan.cuts[1] == 1 else t.count[1] + 2 * side[1]) * t.pitch[1]
     t.origin = side[0] + side[1] * t.pitch[1] + side[2] * t.pitch[2]

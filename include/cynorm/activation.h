@@ -33,25 +33,23 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 }
 
 /* x = exponent * ln 2 + r with |r| <= ln 2 / 2; returns r, rounded, and in *rest what e^r - 1 - r is, plus r's error. */
-static inline vec FN(exp_reduce)(vec x, ivec *exponent, vec *rest) {
-    vec shifted = FN(fma)(x, FN(splat)(CYNORM_LOG2_E), FN(splat)(CYNORM_MAGIC)), n = shifted - CYNORM_MAGIC;
+static inline vec FN(exp_reduce)(vec x, vec *exponent, vec *rest) {
+    vec n = FN(fma)(x, FN(splat)(CYNORM_LOG2_E), FN(splat)(CYNORM_MAGIC)) - CYNORM_MAGIC;
     vec high = FN(fma)(-n, FN(splat)(CYNORM_LN_2_HIGH), x), low = n * CYNORM_LN_2_LOW, r = high - low;
-    *exponent = (ivec)shifted - CYNORM_BITS_MAGIC;
+    *exponent = n;
     *rest = FN(fma)(r * r, FN(polynomial)(r, FN(exp_poly), CYNORM_DEGREE(FN(exp_poly))), (high - r) - low);
     return r;
 }
 
 static inline vec FN(exp)(vec x) {
-    ivec exponent;
-    vec rest, r = FN(exp_reduce)(FN(clip)(x, FN(splat)(CYNORM_EXP_MIN), FN(splat)(CYNORM_EXP_MAX)), &exponent, &rest);
+    vec exponent, rest, r = FN(exp_reduce)(FN(clip)(x, FN(splat)(CYNORM_EXP_MIN), FN(splat)(CYNORM_EXP_MAX)), &exponent, &rest);
     return FN(scale)(1 + (r + rest), exponent);
 }
 
 /* e^x - 1 = 2 * (2^n (r + rest) + 2^n - 1/2), n being the exponent less 1, so that 2^n does not overflow. */
 static inline vec FN(expm1)(vec x) {
-    ivec exponent;
-    vec rest, r = FN(exp_reduce)(FN(clip)(x, FN(splat)(CYNORM_EXPM1_MIN), FN(splat)(CYNORM_EXP_MAX)), &exponent, &rest);
-    vec half = (vec)((exponent - 1 + CYNORM_BIAS) << CYNORM_MANTISSA);
+    vec exponent, rest, r = FN(exp_reduce)(FN(clip)(x, FN(splat)(CYNORM_EXPM1_MIN), FN(splat)(CYNORM_EXP_MAX)), &exponent, &rest);
+    vec half = FN(scale)(FN(splat)((real)0.5), exponent);
     return 2 * FN(fma)(half, rest, FN(fma)(half, r, half - (real)0.5));
 }
 

@@ -23,6 +23,9 @@
 #define CYNORM_LRN_H
 enum { CYNORM_SUM_DIRECT = 8, CYNORM_SUM_LEVELS = 62 };
 
+/* Bytes: in a shorter span, the lines shared with others cost more than bypassing the cache saves. */
+enum { CYNORM_STREAM_LEAST = 1024 };
+
 /* Where the loop finds one operand: its first element, the distance between entries of levels 1 and 2 in bytes. */
 typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 #endif
@@ -310,8 +313,8 @@ static inline __attribute__((always_inline)) vec FN(finish)(const run_t *r, span
         vec sum = FROM_ROWS(FN(window_sum)(r->square_sum, r->square_rows, at, window));
         vec omega = FN(part)(FN(fma)(r->alpha, sum, r->k), FN(splat)(1), n);
         if (r->omega_out) {
-            FN(store_n)(r->omega_out + s->at, omega, n);
-            if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n); /* the rest falls between the rows */
+            if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n); /* the next row, and what is mended here: */
+            FN(store_n)(r->omega_out + s->at, omega, s->left < n ? s->left : n);
         }
         out = x * FN(power_minus)(omega, kind, r->beta);
     }
@@ -465,7 +468,8 @@ static void FN(run_loop)(const loop *l, int dtype, int window, int backward) {
 #define state FN(cynorm_lrn_state)
 typedef struct {
     const cynorm_lrn_tile *t;
-    int backward, packed, kind;
+    int backward, packed;
+    int streaming;   /* whether spans that are long enough bypass the cache */
     int window;      /* the one that the loop sums itself; 1 where sums come ready */
     int inner;       /* whether the windows inside the slab are summed before the loop */
     int64_t levels;  /* else, how large the window is of which only the levels are */
@@ -511,8 +515,8 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
     memset(s, 0, sizeof *s);
     s->t = t;
     s->backward = backward;
-    s->kind = cynorm_beta_kind(t->beta);
     s->packed = !(FN(in_place)(t, &t->src) && FN(in_place)(t, &t->diff_dst) && FN(in_place)(t, &t->y) && FN(in_place)(t, &t->dst));
+    s->streaming = t->streaming && !s->packed && FN(of_whole_elements)(&t->dst);
     int64_t within = t->windows == 1 ? t->window[0].left + t->window[0].right + 1 : 0;
     s->levels = n == 1 && within > CYNORM_SUM_DIRECT && !t->cut ? within : 0;
     s->inner = t->windows && !s->levels && !(n == 1 && (within == 3 || within == 5) && !t->cut);
@@ -605,6 +609,7 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     }
     const int64_t row = l->length * cynorm_itemsize(dtype);
     l->flat = l->last == l->length && l->src.pitch[0] == row && l->dst.pitch[0] == row;
+    l->run.streaming = s->streaming && row * (l->flat ? l->rows[0] : 1) >= CYNORM_STREAM_LEAST;
     FN(run_loop)(l, dtype, s->window, s->backward);
 }
 
@@ -643,7 +648,6 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     run->diff_ahead = t->diff_dst.streamed;
     run->dst_ahead = t->dst.streamed;
     l.adjacent = t->windows && !s.inner && t->window[0].step == 1;
-    run->streaming = t->streaming && !s.packed && FN(of_whole_elements)(&t->dst);
     l.pitch[0] = t->pitch[1], l.pitch[1] = t->pitch[2];
 
     for (int64_t v = first; v < squares_end + 1 + backward; v++) {
@@ -699,7 +703,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
 
         const region *any = finish ? &output : terms ? &between : &loaded;
         const int parts = squares * FN(SQUARES) | terms * FN(TERMS) | finish * FN(FINISH);
-        if (!s.inner && (!squares || FN(same_shape)(any, &loaded)) && (!terms || FN(same_shape)(any, &between))) {
+        if ((!squares || FN(same_shape)(any, &loaded)) && (!terms || FN(same_shape)(any, &between))) {
             if (parts) FN(run)(&s, &l, any, parts);
         } else {
             if (finish) FN(run)(&s, &l, &output, FN(FINISH));

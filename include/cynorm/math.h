@@ -12,6 +12,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a,
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
 static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt14)(x); }
 static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp14)(x); }
+static inline vec FN(clamp)(vec x, vec limit) { return (vec)CYNORM_MM(min)(CYNORM_MM(max)(x, -limit), limit); }
 #undef CYNORM_MM
 #define CYNORM_ESTIMATES 1
 #elif defined(__SSE2__)
@@ -30,6 +31,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a,
 static inline vec FN(fma)(vec a, vec b, vec c) { return a * b + c; }
 #endif
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
+static inline vec FN(clamp)(vec x, vec limit) { return (vec)CYNORM_MM(min)(CYNORM_MM(max)(x, -limit), limit); }
 #if CYNORM_DOUBLE
 #define CYNORM_ESTIMATES 0
 #else
@@ -50,6 +52,10 @@ static inline vec FN(fma)(vec a, vec b, vec c) {
 static inline vec FN(sqrt)(vec x) {
     for (int i = 0; i < VL; i++) x[i] = CYNORM_DOUBLE ? __builtin_sqrt(x[i]) : __builtin_sqrtf(x[i]);
     return x;
+}
+static inline vec FN(clamp)(vec x, vec limit) {
+    x = FN(select)(x > limit, limit, x);
+    return FN(select)(x < -limit, -limit, x);
 }
 #define CYNORM_ESTIMATES 0
 #endif
@@ -196,10 +202,16 @@ static const real FN(exp2_poly)[] = {
 #define CYNORM_LOG2_E ((real)1.4426950408889634074)
 #define CYNORM_DEGREE(c) ((int)(sizeof(c) / sizeof(c[0])) - 1)
 
-/* x * 2^i in two halves, so that subnormal and overflowing results come out right */
-static inline vec FN(scale)(vec x, ivec i) {
-    ivec half = i >> 1;
+/* x * 2^e, e a whole number; in two halves, so that subnormal and overflowing results come out right */
+static inline vec FN(scale)(vec x, vec e) {
+#if defined(__AVX512F__) && CYNORM_DOUBLE
+    return (vec)_mm512_scalef_pd((__m512d)x, (__m512d)e);
+#elif defined(__AVX512F__)
+    return (vec)_mm512_scalef_ps((__m512)x, (__m512)e);
+#else
+    ivec i = (ivec)(e + CYNORM_MAGIC) - CYNORM_BITS_MAGIC, half = i >> 1;
     return x * (vec)((half + CYNORM_BIAS) << CYNORM_MANTISSA) * (vec)((i - half + CYNORM_BIAS) << CYNORM_MANTISSA);
+#endif
 }
 
 /* 2^(y * log2 x), the logarithm and its product with y = y_high + y_low carried in two parts. */
@@ -219,12 +231,10 @@ static inline vec FN(power_any)(vec x, real y_high, real y_low) {
     vec ye = y * e, yh = y * high, s = ye + yh;
     vec rest = (yh - (s - ye)) + FN(product_error)(y, e, ye) + FN(product_error)(y, high, yh);
     rest = FN(fma)(y, low, FN(fma)(FN(splat)(y_low), e + high, rest));
-    vec limit = FN(splat)(CYNORM_EXP2_LIMIT);
-    s = FN(select)(s > limit, limit, FN(select)(s < -limit, -limit, s));
-    vec shifted = s + CYNORM_MAGIC;
-    vec r = (s - (shifted - CYNORM_MAGIC)) + rest;
+    s = FN(clamp)(s, FN(splat)(CYNORM_EXP2_LIMIT));
+    vec whole = (s + CYNORM_MAGIC) - CYNORM_MAGIC, r = (s - whole) + rest;
     vec p = FN(fma)(r, FN(polynomial)(r, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly))), FN(splat)(1));
-    return FN(scale)(p, (ivec)shifted - CYNORM_BITS_MAGIC);
+    return FN(scale)(p, whole);
 }
 
 #ifndef CYNORM_BETA_KINDS
