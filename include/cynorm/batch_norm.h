@@ -22,8 +22,6 @@
 #ifndef CYNORM_BATCH_NORM_H
 #define CYNORM_BATCH_NORM_H
 
-#define CYNORM_INLINE inline __attribute__((always_inline))
-
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are packed or converted at a time */
     CYNORM_BN_ROWS = 8,          /* rows likewise */
@@ -257,7 +255,7 @@ static inline wide FN(wide_of)(vec v) {
     return (wide){{FN(half_get)(part), FN(half_get)(part + VL / 2)}};
 #endif
 }
-static CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t n) {
+CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t n) {
     if (n < VL || dtype != CYNORM_F32) return FN(wide_of)(FN(get)(p, dtype, n));
     return (wide){{FN(half_get)((const real *)p), FN(half_get)((const real *)p + VL / 2)}};
 }
@@ -358,9 +356,8 @@ static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
 }
 
 /* What m elements from the i-th of row r add to two sums: w and w * d, d being x - center and w g, or d. */
-static CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r,
-                                         int64_t i, wide center, int64_t m, int kept, int backward,
-                                         int masked, int dtype) {
+CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
+                                  wide center, int64_t m, int kept, int backward, int masked, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at;
     if (!kept) cynorm_bn_prefetch(x, &in->x_ahead);
@@ -382,17 +379,17 @@ static CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm
 }
 
 /* The memory of kept rows, in its own order, ahead of those from `row` on; `done` elements are done. */
-static CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int64_t done, int x, int g,
-                                            int dtype) {
+CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int64_t done, int x, int g,
+                                     int dtype) {
     int64_t at = done * cynorm_itemsize(dtype);
     if (x) __builtin_prefetch(in->x + row * in->x_step + at + in->x_ahead.by, 0, 2);
     if (g) __builtin_prefetch(in->g + row * in->g_step + at + in->g_ahead.by, 0, 2);
 }
 
 /* Adds rows to the sums of some vectors of columns, which stay in registers. */
-static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center,
-                                          const real *low, int64_t row, int64_t rows, int64_t i, int columns,
-                                          int64_t m, int backward, int masked, int dtype) {
+CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,
+                                   int64_t row, int64_t rows, int64_t i, int columns, int64_t m, int backward,
+                                   int masked, int dtype) {
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS], c[CYNORM_BN_SUM_COLUMNS];
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
@@ -412,8 +409,8 @@ static CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, 
     }
 }
 
-static CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
-                                       int backward, int masked, int dtype) {
+CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
+                                int backward, int masked, int dtype) {
     int64_t block = CYNORM_BN_SUM_COLUMNS * VL;
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < in.together ? in.count - r : in.together;
@@ -428,8 +425,8 @@ static CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real
 }
 
 /* Adds each row to the two sums of its statistic, in two chains. */
-static CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
-                                          int backward, int masked, int dtype) {
+CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
+                                   int backward, int masked, int dtype) {
 #define ADD(chain, m) \
     FN(sum_vector)(&first[chain], &second[chain], &in, r, i, c, m, 0, backward, masked, dtype)
     for (int64_t r = 0; r < in.count; r++, sums += 2) {
@@ -464,7 +461,7 @@ typedef struct {
 } line;
 
 /* The coefficients of a vector of columns, or of row r. */
-static CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i, int kept) {
+CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i, int kept) {
     for (int which = 0; which < 4; which++) {
         const real *p = l->coefficient[which];
         c[which] = !p ? FN(splat)(1) : kept ? FN(load)(p + i) : FN(splat)(p[r]);
@@ -477,9 +474,9 @@ static CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int
  *     GRADIENT       gain * (g + term + (x - center) * factor)
  *     SCALE          gain * g
  * Gated: forward, ReLU follows, and the bits of what passes are returned; backward, the mask comes first. */
-static CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c,
-                                                 int64_t r, int64_t i, int64_t m, int ahead, int kept,
-                                                 int form, int gated, int dtype) {
+CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c, int64_t r,
+                                          int64_t i, int64_t m, int ahead, int kept, int form, int gated,
+                                          int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
@@ -511,9 +508,9 @@ static CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_
 
 /* The columns from the i-th on of some rows, whose coefficients stay in registers: `columns` vectors, or,
  * given 0, as many as are left, fewer than a block. */
-static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, int64_t row,
-                                              int64_t rows, int64_t i, int columns, int ahead, int kept,
-                                              int form, int gated, int dtype) {
+CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, int64_t row, int64_t rows,
+                                       int64_t i, int columns, int ahead, int kept, int form, int gated,
+                                       int dtype) {
     vec c[CYNORM_BN_COLUMNS][4];
     for (int k = 0; k < columns; k++) FN(coefficients)(c[k], l, row, i + k * VL, kept);
     int64_t end = columns ? i + columns * VL : in->n;
@@ -539,8 +536,8 @@ static CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_row
     }
 }
 
-static CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form,
-                                           int gated, int dtype) {
+CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
+                                    int dtype) {
     int64_t block = CYNORM_BN_COLUMNS * VL, together = kept ? in.together : 1;
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < together ? in.count - r : together;
@@ -551,8 +548,8 @@ static CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead,
     }
 }
 
-static CYNORM_INLINE void FN(combine)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated,
-                                      int dtype) {
+CYNORM_INLINE void FN(combine)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated,
+                               int dtype) {
     if (l->ahead) FN(combine_rows)(*l, *in, 1, kept, form, gated, dtype);
     else FN(combine_rows)(*l, *in, 0, kept, form, gated, dtype);
 }

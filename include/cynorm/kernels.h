@@ -18,6 +18,9 @@
 #define CYNORM_VBYTES 16
 #endif
 
+/* Inlined wherever it is called, so that constants among its arguments specialise it. */
+#define CYNORM_INLINE static inline __attribute__((always_inline))
+
 #include "stream.h"
 
 /* double first: the sums of float are made in it */

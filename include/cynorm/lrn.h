@@ -3,16 +3,17 @@
  *     omega_i    = k + alpha * sum_{j in W(i)} src_j^2                            (alpha is already divided)
  *     dst_i      = src_i * omega_i^-beta
  *     diff_src_i = diff_dst_i * omega_i^-beta - 2 alpha beta src_i * sum_{j : i in W(j)} t_j
- *     t_j        = diff_dst_j * src_j * omega_j^(-beta-1)         (or diff_dst_j * y_j / omega_j, with y the dst given)
+ *     t_j        = diff_dst_j * src_j * omega_j^(-beta-1)   (or diff_dst_j * y_j / omega_j, y being the dst given)
  *
- * A tile streams along one axis (channels of plain memory, rows of an image, groups of pixels), a slab at a time. A
- * slab has three levels in memory and is flat in scratch, its margins zero, so that a window inside it, along whatever
- * axis, is a sum of shifted copies; a window along the streamed axis is a sum over a ring of slabs.
+ * A tile streams along one axis (channels of plain memory, rows of an image, groups of pixels), a slab at a time.
+ * A slab has three levels in memory and is flat in scratch, its margins zero, so that a window inside it, along
+ * whatever axis, is a sum of shifted copies; a window along the streamed axis is a sum over a ring of slabs.
  *
- * One loop over a slab (step_rows) reads squares of the newest slab, finishes an older one and, in backward, takes the terms
- * t of one in between, so that reads and arithmetic overlap. Each part works one slab later than its window would allow: no
- * load then waits for a store of the same loop. dst is finished by whole lines of memory, whatever rows they lie in, so that
- * it can bypass the cache; the lines that a span shares with others are asked for a slab ahead, like all that is read.
+ * One loop over a slab (step_rows) reads squares of the newest slab, finishes an older one and, in backward, takes
+ * the terms t of one in between, so that reads and arithmetic overlap. Each part works one slab later than its
+ * window would allow: no load then waits for a store of the same loop. dst is finished by whole lines of memory,
+ * whatever rows they lie in, so that it can bypass the cache; the lines that a span shares with others are asked for
+ * a slab ahead, like all that is read.
  *
  * Every window of n is summed as the same binary tree, whatever the traversal: S_1 = squares,
  * S_2m[e] = S_m[e] + S_m[e-m], and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest
@@ -33,7 +34,7 @@ typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 /* ---- sums of rows ---- */
 
 /* S_m that ends at p[0]; p[j] is j steps earlier. m is a constant. */
-static inline __attribute__((always_inline)) vec FN(tree)(const real *const *p, int64_t i, int m) {
+CYNORM_INLINE vec FN(tree)(const real *const *p, int64_t i, int m) {
     if (m == 1) return FN(load)(p[0] + i);
     if (m == 2) return FN(load)(p[0] + i) + FN(load)(p[1] + i);
     if (m == 4) return FN(tree)(p, i, 2) + FN(tree)(p + 2, i, 2);
@@ -41,7 +42,7 @@ static inline __attribute__((always_inline)) vec FN(tree)(const real *const *p, 
 }
 
 /* The window sum of p[0] (latest) to p[n-1] at i; n is a constant of at most CYNORM_SUM_DIRECT. */
-static inline __attribute__((always_inline)) vec FN(tree_sum)(const real *const *p, int64_t i, int n) {
+CYNORM_INLINE vec FN(tree_sum)(const real *const *p, int64_t i, int n) {
     int low = n & -n, done = low;
     vec sum = FN(tree)(p, i, low);
     for (int m = low * 2; m <= n; m *= 2)
@@ -52,7 +53,7 @@ static inline __attribute__((always_inline)) vec FN(tree_sum)(const real *const 
     return sum;
 }
 
-static inline __attribute__((always_inline)) void FN(sum_direct)(real *out, const real *const *p, int n, int64_t length) {
+CYNORM_INLINE void FN(sum_direct)(real *out, const real *const *p, int n, int64_t length) {
     for (int64_t i = 0; i < length; i += VL) FN(store)(out + i, FN(tree_sum)(p, i, n));
 }
 
@@ -141,22 +142,6 @@ static void FN(sum_push)(const streamed_sum *s, int64_t u) {
     }
 }
 
-/* The levels of a window inside a slab, from S_1 in `level`; two at a time. */
-static void FN(levels_in_slab)(const streamed_sum *s, const real *level, int64_t n, int64_t step, int64_t size) {
-    for (int64_t m = 1, l = 1; 2 * m <= n; m *= 4, l += 2) {
-        real *twice = s->level[l].base, *four_times = s->level[l + 1].base;
-        int64_t e = (2 * m - 1) * step, end = 4 * m <= n ? (4 * m - 1) * step : size;
-        for (; e < end; e += VL) FN(store)(twice + e, FN(load)(level + e) + FN(load)(level + e - m * step));
-        if (end == size) return;
-        for (e = end; e < size; e += VL) {
-            vec sum = FN(load)(level + e) + FN(load)(level + e - m * step);
-            FN(store)(twice + e, sum);
-            FN(store)(four_times + e, sum + (FN(load)(level + e - 2 * m * step) + FN(load)(level + e - 3 * m * step)));
-        }
-        level = four_times;
-    }
-}
-
 /* The slabs of the window that ends with slab u, n <= CYNORM_SUM_DIRECT. */
 static void FN(window_slots)(const streamed_sum *s, int64_t u, const real **p) {
     const ring *r = &s->level[0];
@@ -197,29 +182,33 @@ static cynorm_operand FN(operand_in_memory)(const cynorm_lrn_view *m, const regi
 }
 
 static cynorm_operand FN(operand_in_scratch)(const cynorm_lrn_tile *t, const real *slab, const region *r) {
-    cynorm_operand o = {(char *)(slab + r->flat), {t->pitch[1] * (int64_t)sizeof(real), t->pitch[2] * (int64_t)sizeof(real)}};
-    return o;
+    const int64_t size = sizeof(real);
+    return (cynorm_operand){(char *)(slab + r->flat), {t->pitch[1] * size, t->pitch[2] * size}};
 }
 
 /* ---- packing: slabs of memory that the loop cannot read or write in place ---- */
 
-static void FN(load_slab)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r, int64_t v) {
+static void FN(load_slab)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
+                          int64_t v) {
     cynorm_operand o = FN(operand_in_memory)(m, r, v);
     for (int64_t i2 = r->from[2]; i2 < r->to[2]; i2++)
         for (int64_t i1 = r->from[1]; i1 < r->to[1]; i1++) {
             int64_t at = (i2 - r->from[2]) * t->pitch[2] + (i1 - r->from[1]) * t->pitch[1];
             const char *p = o.data + (i2 - r->from[2]) * o.pitch[1] + (i1 - r->from[1]) * o.pitch[0];
-            FN(load_row)(slab + r->flat + at, p, m->dtype, i1 == r->to[1] - 1 ? r->last : r->to[0] - r->from[0], m->stride[0]);
+            const int64_t n = i1 == r->to[1] - 1 ? r->last : r->to[0] - r->from[0];
+            FN(load_row)(slab + r->flat + at, p, m->dtype, n, m->stride[0]);
         }
 }
 
-static void FN(store_slab)(const real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r, int64_t v) {
+static void FN(store_slab)(const real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
+                           int64_t v) {
     cynorm_operand o = FN(operand_in_memory)(m, r, v);
     for (int64_t i2 = r->from[2]; i2 < r->to[2]; i2++)
         for (int64_t i1 = r->from[1]; i1 < r->to[1]; i1++) {
             int64_t at = (i2 - r->from[2]) * t->pitch[2] + (i1 - r->from[1]) * t->pitch[1];
             char *p = o.data + (i2 - r->from[2]) * o.pitch[1] + (i1 - r->from[1]) * o.pitch[0];
-            FN(store_row)(p, slab + r->flat + at, m->dtype, i1 == r->to[1] - 1 ? r->last : r->to[0] - r->from[0], m->stride[0]);
+            const int64_t n = i1 == r->to[1] - 1 ? r->last : r->to[0] - r->from[0];
+            FN(store_row)(p, slab + r->flat + at, m->dtype, n, m->stride[0]);
         }
 }
 
@@ -246,7 +235,8 @@ enum { FN(SQUARES) = 1, FN(TERMS) = 2, FN(FINISH) = 4 };
 typedef struct {
     cynorm_operand newest, middle_src, middle_diff, y, src, dst;
     int64_t pitch[2], rows[2], length, last; /* of scratch; entries of levels 1 and 2; of level 0 */
-    int flat, adjacent; /* whether src and dst have no gap between rows of level 1; whether windows are of adjacent reals */
+    int flat;     /* whether src and dst have no gap between rows of level 1 */
+    int adjacent; /* whether windows are of adjacent reals */
     run_t run;
 } loop;
 
@@ -254,18 +244,18 @@ typedef struct {
 #define CYNORM_TERM_SCALE ((real)(CYNORM_DOUBLE ? 0x1p256 : 0x1p40))
 
 /* The sum of a window of 3 or 5, or of as many rows as there are, in their order. */
-static inline __attribute__((always_inline)) vec FN(window_sum)(const real *const *p, int rows, int64_t at, int window) {
+CYNORM_INLINE vec FN(window_sum)(const real *const *p, int rows, int64_t at, int window) {
     if (window > 1) return FN(tree_sum)(p, at, window);
     vec sum = FN(load)(p[0] + at);
     for (int i = 1; i < rows; i++) sum += FN(load)(p[i] + at);
     return sum;
 }
 
-/* Each part takes the VL elements from j on, or the n < VL that are left there. Terms and squares go by the rows of a slab:
- * `at` is where the row lies in scratch. */
+/* Each part takes the VL elements from j on, or the n < VL that are left there. Terms and squares go by the rows of
+ * a slab: `at` is where the row lies in scratch. */
 
-static inline __attribute__((always_inline)) void FN(terms)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype, int window,
-                                                            int kind) {
+CYNORM_INLINE void FN(terms)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype, int window,
+                             int kind) {
     const int64_t b = j * cynorm_itemsize(dtype);
     vec omega = r->omega_in ? FN(load)(r->omega_in + at + j)
                             : FN(fma)(r->alpha, FN(window_sum)(r->square_sum, r->square_rows, at + j, window), r->k);
@@ -277,43 +267,42 @@ static inline __attribute__((always_inline)) void FN(terms)(const run_t *r, int6
     FN(store)(r->terms_out + at + j, FN(part)(gy * CYNORM_TERM_SCALE * reciprocal, (vec){0}, n));
 }
 
-static inline __attribute__((always_inline)) void FN(squares)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype) {
+CYNORM_INLINE void FN(squares)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype) {
     vec x = FN(get)(r->newest + j * cynorm_itemsize(dtype), dtype, n);
     FN(store)(r->squares_out + at + j, x * x);
 }
 
-/* The part that finishes goes by spans: a row or, where these lie side by side in memory, all rows. It reads nothing that
- * the others write, so that it need not keep step with them, and writes dst by whole lines, as streaming asks for. */
+/* The part that finishes goes by spans: a row or, where these lie side by side in memory, all rows. It reads nothing
+ * that the others write, so that it need not keep step with them, and writes dst by whole lines. */
 #define span_t FN(cynorm_lrn_span)
 typedef struct {
     const char *src;
     char *dst;
     int64_t done, end;               /* elements */
-    int64_t at, left, row, gap;      /* where the next lies in scratch, how many of the row's elements are left there, out of
-                                        how many, and what lies between two rows */
+    int64_t at, left;                /* where the next lies in scratch, how many of the row's elements are left there */
+    int64_t row, gap;                /* how many a row has, and what lies between two rows */
 } span_t;
 
-/* VL reals from scratch at `at`, of which those after the first `left` belong to the next row. */
-#define FROM_ROWS(expression_of_at)                                                                                  \
-    ({                                                                                                               \
-        int64_t at = s->at;                                                                                          \
-        vec v = expression_of_at;                                                                                    \
-        if (__builtin_expect(s->left < n, 0)) at += s->gap, v = FN(part)(v, expression_of_at, s->left);              \
-        v;                                                                                                           \
-    })
+/* The window sums of the span's next n elements, of which those after the first `left` belong to the next row. */
+CYNORM_INLINE vec FN(from_rows)(const span_t *s, int64_t n, const real *const *p, int rows, int window) {
+    vec sum = FN(window_sum)(p, rows, s->at, window);
+    if (s->left < n) sum = FN(part)(sum, FN(window_sum)(p, rows, s->at + s->gap, window), s->left);
+    return sum;
+}
 
 /* The next n elements of the span. */
-static inline __attribute__((always_inline)) vec FN(finish)(const run_t *r, span_t *s, int64_t n, int dtype, int window, int backward,
-                                                            int kind) {
+CYNORM_INLINE vec FN(finish)(const run_t *r, span_t *s, int64_t n, int dtype, int window, int backward,
+                             int kind) {
     vec x = FN(get)(s->src + s->done * cynorm_itemsize(dtype), dtype, n), out;
     if (backward) {
-        vec second = (r->c * x) * FROM_ROWS(FN(window_sum)(r->term_sum, r->term_rows, at, window));
-        out = FN(fma)(second, FN(splat)(-1 / CYNORM_TERM_SCALE), FROM_ROWS(FN(load)(r->weighted + at)));
+        vec second = (r->c * x) * FN(from_rows)(s, n, r->term_sum, r->term_rows, window);
+        out = FN(fma)(second, FN(splat)(-1 / CYNORM_TERM_SCALE), FN(from_rows)(s, n, &r->weighted, 1, 1));
     } else {
-        vec sum = FROM_ROWS(FN(window_sum)(r->square_sum, r->square_rows, at, window));
+        vec sum = FN(from_rows)(s, n, r->square_sum, r->square_rows, window);
         vec omega = FN(part)(FN(fma)(r->alpha, sum, r->k), FN(splat)(1), n);
         if (r->omega_out) {
-            if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n); /* the next row, and what is mended here: */
+            /* the next row first: before it, it spoils the end of this one */
+            if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n);
             FN(store_n)(r->omega_out + s->at, omega, s->left < n ? s->left : n);
         }
         out = x * FN(power_minus)(omega, kind, r->beta);
@@ -323,15 +312,15 @@ static inline __attribute__((always_inline)) vec FN(finish)(const run_t *r, span
     return out;
 }
 
-static inline __attribute__((always_inline)) void FN(finish_line)(const run_t *r, span_t *s, int dtype, int window, int backward, int kind) {
+CYNORM_INLINE void FN(finish_line)(const run_t *r, span_t *s, int dtype, int window, int backward, int kind) {
     const int64_t size = cynorm_itemsize(dtype), at = s->done * size;
     vec out[CYNORM_DOUBLE ? 8 / VL : 32 / VL];
     for (int v = 0; v < 64 / size / VL; v++) out[v] = FN(finish)(r, s, VL, dtype, window, backward, kind);
     FN(put_line)(s->dst + at, out, dtype, r->streaming);
 }
 
-static inline __attribute__((always_inline)) void FN(finish_until)(const run_t *r, span_t *s, int64_t end, int dtype, int window,
-                                                                   int backward, int kind) {
+CYNORM_INLINE void FN(finish_until)(const run_t *r, span_t *s, int64_t end, int dtype, int window,
+                                    int backward, int kind) {
     while (s->done < end) {
         char *p = s->dst + s->done * cynorm_itemsize(dtype);
         const int64_t n = end - s->done < VL ? end - s->done : VL;
@@ -339,8 +328,8 @@ static inline __attribute__((always_inline)) void FN(finish_until)(const run_t *
     }
 }
 
-static inline __attribute__((always_inline)) void FN(step_row)(const run_t *r, span_t *s, int64_t at, int64_t length, int dtype,
-                                                               int window, int backward, int parts, int kind) {
+CYNORM_INLINE void FN(step_row)(const run_t *r, span_t *s, int64_t at, int64_t length, int dtype, int window,
+                                int backward, int parts, int kind) {
     const int64_t size = cynorm_itemsize(dtype), line = 64 / size;
     const int finish = parts & FN(FINISH), terms = backward && parts & FN(TERMS), squares = parts & FN(SQUARES);
     int64_t j = 0;
@@ -364,19 +353,24 @@ static inline __attribute__((always_inline)) void FN(step_row)(const run_t *r, s
     }
 }
 
+/* Adjacent ones are told so, that the loop needs one pointer for them. */
+CYNORM_INLINE void FN(copy_rows)(const real **to, const real *const *from, int n, int adjacent) {
+    for (int i = 0; i < n; i++) to[i] = adjacent ? from[0] - i : from[i];
+}
+
 /* The rows of a slab. All that the loop uses is copied out of *l, one by one, since its stores might alias that. */
-static inline __attribute__((always_inline)) void FN(step_rows)(const loop *l, int dtype, int window, int adjacent, int backward, int parts,
-                                                                int kind) {
+CYNORM_INLINE void FN(step_rows)(const loop *l, int dtype, int window, int adjacent, int backward, int parts,
+                                 int kind) {
     const int64_t size = cynorm_itemsize(dtype);
     const int finish = parts & FN(FINISH);
     run_t r;
     span_t s = {0};
     r.squares_out = l->run.squares_out, r.omega_out = l->run.omega_out;
     r.square_rows = l->run.square_rows, r.term_rows = l->run.term_rows;
-    for (int i = 0; i < (window > 1 ? window : r.square_rows); i++) r.square_sum[i] = adjacent ? l->run.square_sum[0] - i : l->run.square_sum[i];
+    FN(copy_rows)(r.square_sum, l->run.square_sum, window > 1 ? window : r.square_rows, adjacent);
     if (backward) {
         r.weighted_out = l->run.weighted_out, r.terms_out = l->run.terms_out, r.weighted = l->run.weighted;
-        for (int i = 0; i < (window > 1 ? window : r.term_rows); i++) r.term_sum[i] = adjacent ? l->run.term_sum[0] - i : l->run.term_sum[i];
+        FN(copy_rows)(r.term_sum, l->run.term_sum, window > 1 ? window : r.term_rows, adjacent);
         r.omega_in = l->run.omega_in;
     }
     r.k = l->run.k, r.alpha = l->run.alpha, r.c = l->run.c, r.beta = l->run.beta;
@@ -384,7 +378,8 @@ static inline __attribute__((always_inline)) void FN(step_rows)(const loop *l, i
     r.streaming = l->run.streaming;
     for (int64_t i2 = 0; i2 < l->rows[1]; i2++)
         for (int64_t i1 = 0; i1 < l->rows[0]; i1++) {
-            const int64_t at = i1 * l->pitch[0] + i2 * l->pitch[1], length = i1 == l->rows[0] - 1 ? l->last : l->length;
+            const int64_t at = i1 * l->pitch[0] + i2 * l->pitch[1];
+            const int64_t length = i1 == l->rows[0] - 1 ? l->last : l->length;
 #define MEMORY(name) l->name.data + i1 * l->name.pitch[0] + i2 * l->name.pitch[1]
             r.newest = MEMORY(newest);
             if (backward) {
@@ -393,32 +388,33 @@ static inline __attribute__((always_inline)) void FN(step_rows)(const loop *l, i
             }
             if (finish && (i1 == 0 || !l->flat)) {
                 int64_t head = 0;
-                s = (span_t){MEMORY(src), MEMORY(dst), 0, l->flat ? l->length * l->rows[0] : length, at, length, length,
-                             l->pitch[0] - length};
+                s = (span_t){.src = MEMORY(src), .dst = MEMORY(dst), .end = l->flat ? l->length * l->rows[0] : length,
+                             .at = at, .left = length, .row = length, .gap = l->pitch[0] - length};
                 if (r.streaming) {
                     head = (-(intptr_t)s.dst & 63) / size;
-                    __builtin_prefetch(s.dst + r.dst_ahead, 1, 3); /* the lines shared with other spans are read: ask for them early */
+                    /* the lines shared with other spans are read: ask for them early */
+                    __builtin_prefetch(s.dst + r.dst_ahead, 1, 3);
                     __builtin_prefetch(s.dst + r.dst_ahead + s.end * size - 1, 1, 3);
                 }
                 FN(finish_until)(&r, &s, head < s.end ? head : s.end, dtype, window, backward, kind);
             }
 #undef MEMORY
             FN(step_row)(&r, &s, at, length, dtype, window, backward, parts, kind);
-            if (finish && (i1 == l->rows[0] - 1 || !l->flat)) FN(finish_until)(&r, &s, s.end, dtype, window, backward, kind);
+            if (finish && (i1 == l->rows[0] - 1 || !l->flat))
+                FN(finish_until)(&r, &s, s.end, dtype, window, backward, kind);
         }
 }
-#undef FROM_ROWS
 
-/* The loop is compiled for each storage type; for windows of 5 and of 3, of adjacent reals or of slabs, and for those summed
- * beforehand; and, where all parts are there and beta is 3/4, with both known. Each is a function of its own: in one, the
+/* The loop is compiled for each storage type; for windows of 5 and of 3, of adjacent reals or of slabs, and for all
+ * others; and, where all parts are there and beta is 3/4, with both known. Each is a function of its own: in one, the
  * compiler would run out of registers. */
 #define CYNORM_ALL_PARTS(backward) (backward ? FN(SQUARES) | FN(TERMS) | FN(FINISH) : FN(SQUARES) | FN(FINISH))
-#define CYNORM_LOOP(T, window, adjacent, backward)                                                                         \
-    static __attribute__((noinline)) void FN(usual_##T##_##window##_##adjacent##_##backward)(const loop *l) {              \
-        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, CYNORM_ALL_PARTS(backward), CYNORM_BETA_THREE_QUARTERS);   \
-    }                                                                                                                      \
-    static __attribute__((noinline)) void FN(any_##T##_##window##_##adjacent##_##backward)(const loop *l) {                \
-        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, l->run.parts, l->run.kind);                               \
+#define CYNORM_LOOP(T, window, adjacent, backward)                                                           \
+    static __attribute__((noinline)) void FN(usual_##T##_##window##_##adjacent##_##backward)(const loop *l) { \
+        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, CYNORM_ALL_PARTS(backward), CYNORM_BETA_THREE_QUARTERS); \
+    }                                                                                                        \
+    static __attribute__((noinline)) void FN(any_##T##_##window##_##adjacent##_##backward)(const loop *l) {  \
+        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, l->run.parts, l->run.kind);                 \
     }
 #define CYNORM_LOOPS(T, backward)    \
     CYNORM_LOOP(T, 5, 0, backward)   \
@@ -426,15 +422,15 @@ static inline __attribute__((always_inline)) void FN(step_rows)(const loop *l, i
     CYNORM_LOOP(T, 3, 0, backward)   \
     CYNORM_LOOP(T, 3, 1, backward)   \
     CYNORM_LOOP(T, 1, 0, backward)   \
-    static void FN(run_##T##_##backward)(const loop *l, int window) {                                                      \
-        const int usual = l->run.parts == CYNORM_ALL_PARTS(backward) && l->run.kind == CYNORM_BETA_THREE_QUARTERS;         \
-        void (*const loops[3][2][2])(const loop *) = {                                                                     \
-            {{FN(any_##T##_1_0_##backward), FN(usual_##T##_1_0_##backward)}},                                              \
-            {{FN(any_##T##_3_0_##backward), FN(usual_##T##_3_0_##backward)},                                               \
-             {FN(any_##T##_3_1_##backward), FN(usual_##T##_3_1_##backward)}},                                              \
-            {{FN(any_##T##_5_0_##backward), FN(usual_##T##_5_0_##backward)},                                               \
-             {FN(any_##T##_5_1_##backward), FN(usual_##T##_5_1_##backward)}}};                                             \
-        loops[window / 2][window > 1 && l->adjacent][usual](l);                                                            \
+    static void FN(run_##T##_##backward)(const loop *l, int window) {                                        \
+        const int usual = l->run.parts == CYNORM_ALL_PARTS(backward) && l->run.kind == CYNORM_BETA_THREE_QUARTERS; \
+        void (*const loops[3][2][2])(const loop *) = {                                                       \
+            {{FN(any_##T##_1_0_##backward), FN(usual_##T##_1_0_##backward)}},                                \
+            {{FN(any_##T##_3_0_##backward), FN(usual_##T##_3_0_##backward)},                                 \
+             {FN(any_##T##_3_1_##backward), FN(usual_##T##_3_1_##backward)}},                                \
+            {{FN(any_##T##_5_0_##backward), FN(usual_##T##_5_0_##backward)},                                 \
+             {FN(any_##T##_5_1_##backward), FN(usual_##T##_5_1_##backward)}}};                               \
+        loops[window / 2][window > 1 && l->adjacent][usual](l);                                              \
     }
 #if CYNORM_DOUBLE
 CYNORM_LOOPS(F64, 0)
@@ -474,8 +470,8 @@ typedef struct {
     int inner;       /* whether the windows inside the slab are summed before the loop */
     int64_t levels;  /* else, how large the window is of which only the levels are */
     streamed_sum squares, terms;
-    ring src, weighted;                                    /* the last slabs: src where it is packed, diff_dst * omega^-beta */
-    real *squares_slab, *terms_slab, *between, *spare[2];  /* for windows inside the slab; the first two keep zero margins */
+    ring src, weighted; /* the last slabs: src where it is packed, diff_dst * omega^-beta */
+    real *squares_slab, *terms_slab, *between, *spare[2]; /* for windows inside the slab; zero margins in the first two */
     real *square_sum, *term_sum, *diff_dst, *dst, *omega, *y;
     size_t used;                                           /* bytes */
 } state;
@@ -515,7 +511,8 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
     memset(s, 0, sizeof *s);
     s->t = t;
     s->backward = backward;
-    s->packed = !(FN(in_place)(t, &t->src) && FN(in_place)(t, &t->diff_dst) && FN(in_place)(t, &t->y) && FN(in_place)(t, &t->dst));
+    s->packed = !(FN(in_place)(t, &t->src) && FN(in_place)(t, &t->diff_dst) && FN(in_place)(t, &t->y) &&
+                  FN(in_place)(t, &t->dst));
     s->streaming = t->streaming && !s->packed && FN(of_whole_elements)(&t->dst);
     int64_t within = t->windows == 1 ? t->window[0].left + t->window[0].right + 1 : 0;
     s->levels = n == 1 && within > CYNORM_SUM_DIRECT && !t->cut ? within : 0;
@@ -545,7 +542,8 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
 /* ---- stages ---- */
 
 /* Where the loop finds view m of slab v: in memory, or packed in `slab`. */
-static cynorm_operand FN(operand)(const state *s, const cynorm_lrn_view *m, const real *slab, const region *r, int64_t v) {
+static cynorm_operand FN(operand)(const state *s, const cynorm_lrn_view *m, const real *slab, const region *r,
+                                  int64_t v) {
     return s->packed ? FN(operand_in_scratch)(s->t, slab, r) : FN(operand_in_memory)(m, r, v);
 }
 
@@ -561,6 +559,25 @@ static void FN(inner_windows)(const state *s, real *out, const real *in, int mir
     }
 }
 
+/* The levels of the window inside a slab, from S_1 in `level`; two at a time. */
+static void FN(levels_in_slab)(const state *s, const streamed_sum *sum, const real *level) {
+    const int64_t n = s->levels, size = s->t->size;
+    for (int64_t m = 1, l = 1; 2 * m <= n; m *= 4, l += 2) {
+        const int64_t step = m * s->t->window[0].step, twice_from = (2 * m - 1) * s->t->window[0].step;
+        const int64_t from = 4 * m <= n ? twice_from + 2 * step : size;
+        real *twice = sum->level[l].base, *four_times = sum->level[l + 1].base;
+        for (int64_t e = twice_from; e < from; e += VL)
+            FN(store)(twice + e, FN(load)(level + e) + FN(load)(level + e - step));
+        for (int64_t e = from; e < size; e += VL) {
+            vec later = FN(load)(level + e) + FN(load)(level + e - step);
+            vec earlier = FN(load)(level + e - 2 * step) + FN(load)(level + e - 3 * step);
+            FN(store)(twice + e, later);
+            FN(store)(four_times + e, later + earlier);
+        }
+        level = four_times;
+    }
+}
+
 /* The rows whose sum at any flat position is the window's: its cells, the levels that make it up, or one row with the sum
  * where the loop does not sum. Returns how many. */
 static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab, int64_t end, int mirrored, real *ready,
@@ -568,7 +585,8 @@ static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab
     const cynorm_lrn_window *w = &s->t->window[0];
     const int inside = s->t->windows && !s->inner;
     const real *first = FN(slot)(&sum->level[0], slab);
-    const int64_t last = inside ? (mirrored ? w->left : w->right) * w->step + flat : flat, n = inside ? s->levels : sum->n;
+    const int64_t last = flat + (inside ? (mirrored ? w->left : w->right) * w->step : 0);
+    const int64_t n = inside ? s->levels : sum->n;
     if (s->window > 1 && inside) {
         for (int j = 0; j < s->window; j++) p[j] = first + last - j * w->step;
         return s->window;
@@ -651,10 +669,12 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     l.pitch[0] = t->pitch[1], l.pitch[1] = t->pitch[2];
 
     for (int64_t v = first; v < squares_end + 1 + backward; v++) {
-        const int64_t j = v - t->right - 1, i = backward ? j - t->left - 1 : j, u = v - first, uj = j - first, ut = j - terms_first;
+        const int64_t j = v - t->right - 1, i = backward ? j - t->left - 1 : j;
+        const int64_t u = v - first, uj = j - first, ut = j - terms_first;
         const int newest = v < squares_end && v >= 0 && v < t->extent;
         const int squares = newest && !kept, finish = i >= t->begin;
-        const int middle = backward && j >= terms_first && j < t->end + t->left, terms = middle && j >= 0 && j < t->extent;
+        const int middle = backward && j >= terms_first && j < t->end + t->left;
+        const int terms = middle && j >= 0 && j < t->extent;
         region loaded, between, output;
         if (newest) {
             loaded = FN(region_of)(t, t->reach_src, v);
@@ -681,7 +701,8 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
                 FN(load_slab)(s.omega, t, &t->omega, &between, j);
                 run->omega_in = s.omega + between.flat;
             } else {
-                run->square_rows = FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, between.flat, run->square_sum);
+                run->square_rows =
+                    FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, between.flat, run->square_sum);
             }
             run->weighted_out = FN(slot)(&s.weighted, uj) + between.flat;
             run->terms_out = (s.inner ? s.terms_slab : FN(slot)(&s.terms.level[0], ut)) + between.flat;
@@ -694,9 +715,11 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
             l.dst = FN(operand)(&s, &t->dst, s.dst, &output, i);
             if (backward) {
                 run->weighted = FN(slot)(&s.weighted, i - first) + output.flat;
-                run->term_rows = FN(window_rows)(&s, &s.terms, i - terms_first, ut - 1, 1, s.term_sum, output.flat, run->term_sum);
+                run->term_rows = FN(window_rows)(&s, &s.terms, i - terms_first, ut - 1, 1, s.term_sum, output.flat,
+                                                 run->term_sum);
             } else {
-                run->square_rows = FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, output.flat, run->square_sum);
+                run->square_rows =
+                    FN(window_rows)(&s, &s.squares, uj, u - 1, 0, s.square_sum, output.flat, run->square_sum);
                 run->omega_out = t->omega.data ? s.omega + output.flat : NULL;
             }
         }
@@ -715,8 +738,8 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         if (finish && !backward && t->omega.data) FN(store_slab)(s.omega, t, &t->omega, &output, i);
         if (s.inner && squares) FN(inner_windows)(&s, FN(slot)(slots, u), s.squares_slab, 0);
         if (s.inner && terms) FN(inner_windows)(&s, FN(slot)(&s.terms.level[0], ut), s.terms_slab, 1);
-        if (s.levels && squares) FN(levels_in_slab)(&s.squares, FN(slot)(slots, u), s.levels, t->window[0].step, t->size);
-        if (s.levels && terms) FN(levels_in_slab)(&s.terms, FN(slot)(&s.terms.level[0], ut), s.levels, t->window[0].step, t->size);
+        if (s.levels && squares) FN(levels_in_slab)(&s, &s.squares, FN(slot)(slots, u));
+        if (s.levels && terms) FN(levels_in_slab)(&s, &s.terms, FN(slot)(&s.terms.level[0], ut));
         if (v < squares_end && !kept) FN(sum_push)(&s.squares, u);
         if (middle) FN(sum_push)(&s.terms, ut);
     }

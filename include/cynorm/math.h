@@ -264,7 +264,7 @@ static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) 
 }
 
 /* x^-beta of ordinary x */
-static inline __attribute__((always_inline)) vec FN(power_ordinary)(vec x, int kind, double beta) {
+CYNORM_INLINE vec FN(power_ordinary)(vec x, int kind, double beta) {
     if (kind == CYNORM_BETA_THREE_QUARTERS) return FN(rsqrt_3_4)(x);
     if (kind == CYNORM_BETA_HALF) return FN(rsqrt)(x);
     if (kind == CYNORM_BETA_ONE) return FN(reciprocal)(x);
@@ -273,13 +273,13 @@ static inline __attribute__((always_inline)) vec FN(power_ordinary)(vec x, int k
 }
 
 /* x^-beta, any x */
-static inline __attribute__((always_inline)) vec FN(power_minus)(vec x, int kind, double beta) {
+CYNORM_INLINE vec FN(power_minus)(vec x, int kind, double beta) {
     vec w = FN(power_ordinary)(x, kind, beta);
     return __builtin_expect(FN(any_abnormal)(x), 0) ? FN(mend_power)(x, w, -beta) : w;
 }
 
 /* x^-beta and 1/x, any x */
-static inline __attribute__((always_inline)) vec FN(power_and_reciprocal)(vec x, int kind, double beta, vec *reciprocal) {
+CYNORM_INLINE vec FN(power_and_reciprocal)(vec x, int kind, double beta, vec *reciprocal) {
     vec w = FN(power_ordinary)(x, kind, beta), r = FN(reciprocal)(x);
     if (__builtin_expect(FN(any_abnormal)(x), 0)) w = FN(mend_power)(x, w, -beta), r = FN(mend_reciprocal)(x, r);
     *reciprocal = r;

@@ -9,7 +9,7 @@ static inline cynorm_line cynorm_load_line(const char *p) {
 }
 
 /* Store n bytes (a constant: 8 to 64) past the cache, to an address aligned to them. */
-static inline __attribute__((always_inline)) void cynorm_stream(char *p, const void *v, size_t n) {
+CYNORM_INLINE void cynorm_stream(char *p, const void *v, size_t n) {
 #ifdef __AVX512F__
     if (n == 64) {
         _mm512_stream_si512((__m512i *)p, _mm512_loadu_si512(v));

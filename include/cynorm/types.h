@@ -219,7 +219,7 @@ static inline void FN(masked_store)(char *p, __mmask16 mask, vec v) {
 }
 #endif
 
-static inline __attribute__((always_inline)) vec FN(get)(const char *p, int dtype, int64_t n) {
+CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
     char part[CYNORM_VBYTES];
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
     if (n < VL) {
@@ -246,7 +246,7 @@ static inline __attribute__((always_inline)) vec FN(get)(const char *p, int dtyp
 #endif
 }
 
-static inline __attribute__((always_inline)) void FN(put)(char *p, vec v, int dtype, int64_t n) {
+CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
     char part[CYNORM_VBYTES], *to = n < VL ? part : p;
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
     __mmask16 mask = (__mmask16)((1u << n) - 1);
@@ -278,7 +278,7 @@ static inline __attribute__((always_inline)) void FN(put)(char *p, vec v, int dt
 }
 
 /* The same past the cache; p is aligned to the vector's storage. */
-static inline __attribute__((always_inline)) void FN(put_streaming)(char *p, vec v, int dtype) {
+CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
 #if !CYNORM_DOUBLE
     hvec h;
     if (dtype == CYNORM_F16) h = FN(pack_f16)(v);
@@ -293,7 +293,7 @@ static inline __attribute__((always_inline)) void FN(put_streaming)(char *p, vec
 }
 
 /* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
-static inline __attribute__((always_inline)) void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
+CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
     const int size = (int)cynorm_itemsize(dtype), vectors = 64 / size / VL;
 #if !CYNORM_DOUBLE && defined(__AVX512BW__)
     /* two vectors of half the size leave as one: a line that is written in parts leaves the core in parts */
