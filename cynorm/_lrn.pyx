@@ -470,9 +470,17 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
         kernels_of(plan).lrn_forward(&t)
 
 
+cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
+    """What the largest tile needs: the last along level 0 may be too narrow to be read in place, and is packed."""
+    cdef cynorm_lrn_tile last = plan.tile
+    last.count[0] = plan.level[0].extent - (plan.cuts[0] - 1) * plan.cut[0]
+    return max(kernels_of(plan).lrn_scratch(&plan.tile, plan.backward),
+               kernels_of(plan).lrn_scratch(&last, plan.backward))
+
+
 cdef int run_plan(const plan_t *plan, int threads) noexcept nogil:
     """All tiles of a plan; -1 where memory for scratch cannot be had."""
-    cdef size_t scratch_bytes = kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) + 64
+    cdef size_t scratch_bytes = scratch_of(plan) + 64
     cdef int team = min(threads, plan.tiles)
     cdef int status = 0
     cdef int *failed = &status

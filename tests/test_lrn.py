@@ -213,6 +213,46 @@ def test_network_sized(layout, dtype, region):
     check((1, 96, 27, 55), dtype, layout, region=region, num_threads=2)
 
 
+@pytest.mark.parametrize("size", [3, 9])
+@pytest.mark.parametrize("channels", [33, 49])
+def test_narrow_last_tile(channels, size):
+    """Channels beside a long row are cut by vectors; what is left over, 1 channel, has to be packed."""
+    lrn = cynorm.LRN(size, 0.5, region="within_channel", layout="NHWC")
+    rng = np.random.default_rng(0)
+    src, diff_dst = (rng.standard_normal((1, 3, 1000, channels), dtype=np.float32) for _ in range(2))
+    last, last_diff = (np.ascontiguousarray(a[..., -1:]) for a in (src, diff_dst))
+    for _ in range(4):  # what goes beyond the scratch is the heap's
+        assert_same_bits(lrn.forward(src)[..., -1:], lrn.forward(last))
+        assert_same_bits(lrn.backward(diff_dst, src)[..., -1:], lrn.backward(last_diff, last))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("layout", ["NHWC", "NCDHW"])
+@pytest.mark.parametrize("width", [55, 361])
+def test_bypassing_the_cache(width, layout, dtype):
+    """Of so large a tensor, dst is written past the cache by whole lines, but for those that two spans share."""
+    shape = (1, 4_400_000 // (11 * width), 11, width)
+    lrn = cynorm.LRN(5, 0.5, layout="NHWC")
+    if layout == "NCDHW":
+        shape = (1, 2, shape[1] // 2, 11, width)
+        lrn = cynorm.LRN(5, 0.5, region="within_channel", layout=layout)
+    rng = np.random.default_rng(0)
+    src, diff_dst = (rng.standard_normal(shape, dtype=np.float32).astype(dtype) for _ in range(2))
+    room = np.full(src.size + 32, 7, dtype)
+    out = room[3 : 3 + src.size].reshape(shape)
+    axis = len(shape) - 3
+
+    def piece(array, begin, end):
+        return np.ascontiguousarray(array.take(range(begin, end), axis))
+
+    for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
+        run(*tensors, out=out)
+        for begin in 0, 61, shape[axis] - 40:
+            part = run(*(piece(tensor, begin, begin + 40) for tensor in tensors))
+            assert_same_bits(piece(out, begin + 8, begin + 32), piece(part, 8, 32))
+        assert (room[:3] == 7).all() and (room[3 + src.size :] == 7).all()
+
+
 def test_no_spatial_axes_within_channel():
     """Within a channel of one cell the window is that cell, and the divisor is 1."""
     src, diff_dst = draw_pair((3, 7), np.dtype(np.float64), "NC")

@@ -46,6 +46,20 @@ def test_drawn(problem, cache):
         reference.assert_within(cached, expected, 2 * reference.ulp(expected, problem.dtype), "backward")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [2, 3, 5, 9])
+@pytest.mark.parametrize("layout", ["NHWC", "NCDHW"])
+@pytest.mark.parametrize("width", [17, 23, 37, 55])
+def test_vectors_across_rows(width, size, dtype, layout):
+    """Rows that are no whole vectors, and windows that leave less than a vector between them: omega keeps both rows."""
+    shape = (2, 5, 3, width) if layout == "NHWC" else (2, 2, 3, 7, width)
+    src, diff_dst = (draw(shape, dtype, seed) for seed in (1, 2))
+    lrn = cynorm.LRN(size, 1.0, region="across_channels" if layout == "NHWC" else "within_channel", layout=layout)
+    workspace = cynorm.Workspace(cache="always")
+    lrn.forward(src, workspace=workspace)
+    assert_same_bits(lrn.backward(diff_dst, src, workspace=workspace), lrn.backward(diff_dst, src))
+
+
 @each_cache
 @pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
 @pytest.mark.parametrize("region", ["across_channels", "within_channel"])
