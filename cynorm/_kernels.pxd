@@ -43,6 +43,9 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t stride[3]
         int dtype
 
+    enum:
+        CYNORM_SUM_DIRECT
+
     ctypedef struct cynorm_lrn_window:
         int64_t step, left, right
 

@@ -19,7 +19,7 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
+    CYNORM_F64, CYNORM_SUM_DIRECT, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
     cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
 from cynorm._tensor cimport (
@@ -35,7 +35,6 @@ cdef enum:
     SRC, DIFF_DST, Y, DST, OMEGA, VIEWS
     AXES = 6
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
-    DIRECT = 8                      # CYNORM_SUM_DIRECT
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
@@ -208,7 +207,6 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     cdef cynorm_lrn_tile *t = &plan.tile
     cdef int64_t side[3]
     cdef int i
-    cdef bint whole
     for i in range(3):
         t.count[i] = plan.cut[i]
         side[i] = margin(plan, &plan.level[i], plan.cuts[i] == 1)
@@ -226,13 +224,10 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
         t.window[0].left = plan.level[1].left
         t.window[0].right = plan.level[1].right
         return
-    # neighbouring rows share the zeros between them; rows begin at a vector
-    whole = t.count[0] % VECTOR == 0
-    if side[0] > 0 and whole:
+    # neighbouring rows share the zeros between them; rows of whole vectors begin at one
+    if t.count[0] % VECTOR == 0:
         side[0] = whole_vectors(side[0])
     t.pitch[1] = t.count[0] + (side[0] if plan.cuts[0] == 1 else 2 * side[0])
-    if side[0] > 0 and whole:
-        t.pitch[1] = whole_vectors(t.pitch[1])
     t.pitch[2] = (t.count[1] + side[1] if plan.cuts[1] == 1 else t.count[1] + 2 * side[1]) * t.pitch[1]
     t.origin = side[0] + side[1] * t.pitch[1] + side[2] * t.pitch[2]
     t.size = t.origin + (t.count[2] + side[2]) * t.pitch[2] + side[1] * t.pitch[1] + side[0]
@@ -278,7 +273,7 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     plan.ungrouped = plan.level[which]
     plan.streamed = plan.level[which]
     window = run_length(plan)
-    if plan.level[0].left + plan.level[0].right < DIRECT:
+    if plan.level[0].left + plan.level[0].right < CYNORM_SUM_DIRECT:
         window *= 2                 # a wider window keeps slabs of its levels beside those of the cells
     window = max(1, window / length)
     if which == 0:
@@ -471,11 +466,14 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
 
 
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
-    """What the largest tile needs: the last along level 0 may be too narrow to be read in place, and is packed."""
-    cdef cynorm_lrn_tile last = plan.tile
-    last.count[0] = plan.level[0].extent - (plan.cuts[0] - 1) * plan.cut[0]
-    return max(kernels_of(plan).lrn_scratch(&plan.tile, plan.backward),
-               kernels_of(plan).lrn_scratch(&last, plan.backward))
+    """What any tile needs: the last along level 0 may be too narrow to be read in place, and is packed."""
+    cdef cynorm_lrn_tile last
+    cdef size_t most = kernels_of(plan).lrn_scratch(&plan.tile, plan.backward)
+    if plan.cuts[0] > 1:
+        last = plan.tile
+        last.count[0] = plan.level[0].extent - (plan.cuts[0] - 1) * plan.cut[0]
+        most = max(most, kernels_of(plan).lrn_scratch(&last, plan.backward))
+    return most
 
 
 cdef int run_plan(const plan_t *plan, int threads) noexcept nogil:

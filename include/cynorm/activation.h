@@ -27,11 +27,6 @@ static const real FN(exp_poly)[] = {
 
 static inline vec FN(abs)(vec x) { return (vec)((ivec)x & ~((ivec)(-(vec){0}))); }
 
-/* A NaN stays one. */
-static inline vec FN(clip)(vec x, vec low, vec high) {
-    return FN(select)(x < low, low, FN(select)(x > high, high, x));
-}
-
 /* x = exponent * ln 2 + r with |r| <= ln 2 / 2; returns r, rounded, and in *rest what e^r - 1 - r is, plus r's error. */
 static inline vec FN(exp_reduce)(vec x, vec *exponent, vec *rest) {
     vec n = FN(fma)(x, FN(splat)(CYNORM_LOG2_E), FN(splat)(CYNORM_MAGIC)) - CYNORM_MAGIC;

@@ -254,6 +254,9 @@ typedef struct {
 /* A window inside a slab: left and right neighbours, `step` apart in the flat slab. */
 typedef struct { int64_t step, left, right; } cynorm_lrn_window;
 
+/* The widest window that is summed cell by cell; a wider one is made of sums of 2, 4, 8, ... cells. */
+enum { CYNORM_SUM_DIRECT = 8 };
+
 typedef struct {
     double k, alpha, beta; /* alpha divided by the window's cells already */
     /* the streamed axis: its extent, the outputs [begin, end) of this tile, its window */

@@ -22,7 +22,7 @@
 
 #ifndef CYNORM_LRN_H
 #define CYNORM_LRN_H
-enum { CYNORM_SUM_DIRECT = 8, CYNORM_SUM_LEVELS = 62 };
+enum { CYNORM_SUM_LEVELS = 62 };
 
 /* Bytes: in a shorter span, the lines shared with others cost more than bypassing the cache saves. */
 enum { CYNORM_STREAM_LEAST = 1024 };
@@ -82,34 +82,48 @@ static void FN(sum_rows)(real *out, const real *const *p, int64_t n, int64_t len
 
 /* ---- windows inside a slab ---- */
 
+/* level[l] = S_(2^l) of S_1 in `in`, from l = 1 on, two at a time; the window's cells are `unit` apart. */
+static void FN(levels_in_slab)(const real *in, real *const *level, int64_t n, int64_t unit, int64_t size) {
+    for (int64_t m = 1, l = 1; 2 * m <= n; m *= 4, l += 2) {
+        const int64_t step = m * unit, begin = (2 * m - 1) * unit, both = 4 * m <= n ? begin + 2 * step : size;
+        real *twice = level[l], *four_times = level[l + 1];
+        for (int64_t e = begin; e < both; e += VL)
+            FN(store)(twice + e, FN(load)(in + e) + FN(load)(in + e - step));
+        for (int64_t e = both; e < size; e += VL) {
+            vec later = FN(load)(in + e) + FN(load)(in + e - step);
+            vec earlier = FN(load)(in + e - 2 * step) + FN(load)(in + e - 3 * step);
+            FN(store)(twice + e, later);
+            FN(store)(four_times + e, later + earlier);
+        }
+        in = four_times;
+    }
+}
+
+/* The rows whose sum is the window that ends `last` reals on. Returns how many. */
+static int FN(pieces_in_slab)(const real **p, const real *in, real *const *level, int64_t n, int64_t unit,
+                              int64_t last) {
+    int rows = 0;
+    int64_t offset = 0;
+    for (int64_t m = 1, l = 0; m <= n; m *= 2, l++)
+        if (n & m) {
+            p[rows++] = (l ? level[l] : in) + last - offset * unit;
+            offset += m;
+        }
+    return rows;
+}
+
 /* out[i] = sum of in[i - left*step .. i + right*step] at every flat i where that lies in the slab */
-static void FN(window_in_slab)(real *out, const real *in, real *spare[2], const cynorm_lrn_window *w, int64_t size) {
+static void FN(window_in_slab)(real *out, const real *in, real *const *level, const cynorm_lrn_window *w,
+                               int64_t size) {
     const real *p[CYNORM_SUM_LEVELS];
     int64_t n = w->left + w->right + 1, last = w->right * w->step;
     int64_t from = w->left * w->step, length = size - from - last;
     if (n <= CYNORM_SUM_DIRECT) {
         for (int64_t j = 0; j < n; j++) p[j] = in + from + last - j * w->step;
         FN(sum_window)(out + from, p, n, length);
-        return;
-    }
-    const real *level = in;
-    int64_t offset = 0;
-    int filled = 0;
-    for (int64_t m = 1; m <= n; m *= 2) {
-        if (n & m) {
-            const real *pieces[2] = {out + from, level + from + last - offset * w->step};
-            if (filled) FN(sum_rows)(out + from, pieces, 2, length);
-            else FN(sum_rows)(out + from, pieces + 1, 1, length);
-            filled = 1;
-            offset += m;
-        }
-        if (2 * m <= n) {
-            int64_t first = (2 * m - 1) * w->step;
-            real *next = level == spare[0] ? spare[1] : spare[0];
-            const real *pair[2] = {level + first, level + first - m * w->step};
-            FN(sum_rows)(next + first, pair, 2, size - first);
-            level = next;
-        }
+    } else {
+        FN(levels_in_slab)(in, level, n, w->step, size);
+        FN(sum_rows)(out + from, p, FN(pieces_in_slab)(p, in, level, n, w->step, from + last), length);
     }
 }
 
@@ -471,9 +485,10 @@ typedef struct {
     int64_t levels;  /* else, how large the window is of which only the levels are */
     streamed_sum squares, terms;
     ring src, weighted; /* the last slabs: src where it is packed, diff_dst * omega^-beta */
-    real *squares_slab, *terms_slab, *between, *spare[2]; /* for windows inside the slab; zero margins in the first two */
+    real *level[2][CYNORM_SUM_LEVELS];         /* of a wide window inside the slab, of squares and of terms */
+    real *squares_slab, *terms_slab, *between; /* for windows summed before the loop; zero margins in the first two */
     real *square_sum, *term_sum, *diff_dst, *dst, *omega, *y;
-    size_t used;                                           /* bytes */
+    size_t used;                               /* bytes */
 } state;
 
 static real *FN(carve)(state *s, char *scratch, int64_t reals) {
@@ -489,10 +504,8 @@ static ring FN(carve_ring)(state *s, char *scratch, int64_t depth, int64_t size)
 
 static void FN(carve_sum)(state *s, streamed_sum *sum, char *scratch, int64_t n, int64_t size) {
     sum->n = n;
-    if (n <= CYNORM_SUM_DIRECT) {
-        sum->level[0] = FN(carve_ring)(s, scratch, n + 1, size);
-        for (int64_t m = 2, l = 1; m <= s->levels; m *= 2, l++) sum->level[l] = FN(carve_ring)(s, scratch, 1, size);
-    } else
+    if (n <= CYNORM_SUM_DIRECT) sum->level[0] = FN(carve_ring)(s, scratch, n + 1, size);
+    else
         for (int64_t m = 1, l = 0; m <= n; m *= 2, l++) sum->level[l] = FN(carve_ring)(s, scratch, m + 2, size);
 }
 
@@ -526,9 +539,19 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
         s->weighted = FN(carve_ring)(s, scratch, t->left + 2, size);
         s->diff_dst = FN(carve)(s, scratch, s->packed ? size : 0);
     }
-    real **slab[] = {&s->squares_slab, &s->between, &s->spare[0], &s->spare[1], &s->terms_slab};
+    real **slab[] = {&s->squares_slab, &s->between, &s->terms_slab};
     if (s->inner)
-        for (int i = 0; i < 4 + backward; i++) *slab[i] = FN(carve)(s, scratch, size);
+        for (int i = 0; i < 2 + backward; i++) *slab[i] = FN(carve)(s, scratch, size);
+    int64_t widest = 0;
+    for (int k = 0; k < t->windows; k++) {
+        int64_t cells = t->window[k].left + t->window[k].right + 1;
+        if (cells > widest) widest = cells;
+    }
+    if (widest > CYNORM_SUM_DIRECT)
+        for (int64_t m = 2, l = 1; m <= widest; m *= 2, l++) {
+            s->level[0][l] = s->level[1][l] = FN(carve)(s, scratch, size);
+            if (s->levels && backward) s->level[1][l] = FN(carve)(s, scratch, size); /* the loop reads both */
+        }
     real **row[] = {&s->square_sum, &s->dst, &s->omega, &s->y, &s->term_sum};
     for (int i = 0; i < 4 + backward; i++) *row[i] = FN(carve)(s, scratch, size);
 }
@@ -553,28 +576,9 @@ static void FN(inner_windows)(const state *s, real *out, const real *in, int mir
     for (int k = 0; k < t->windows; k++) {
         cynorm_lrn_window w = t->window[k];
         if (mirrored) w.left = t->window[k].right, w.right = t->window[k].left;
-        real *to = k == t->windows - 1 ? out : s->between, *spare[2] = {s->spare[0], s->spare[1]};
-        FN(window_in_slab)(to, in, spare, &w, t->size);
+        real *to = k == t->windows - 1 ? out : s->between;
+        FN(window_in_slab)(to, in, s->level[mirrored], &w, t->size);
         in = to;
-    }
-}
-
-/* The levels of the window inside a slab, from S_1 in `level`; two at a time. */
-static void FN(levels_in_slab)(const state *s, const streamed_sum *sum, const real *level) {
-    const int64_t n = s->levels, size = s->t->size;
-    for (int64_t m = 1, l = 1; 2 * m <= n; m *= 4, l += 2) {
-        const int64_t step = m * s->t->window[0].step, twice_from = (2 * m - 1) * s->t->window[0].step;
-        const int64_t from = 4 * m <= n ? twice_from + 2 * step : size;
-        real *twice = sum->level[l].base, *four_times = sum->level[l + 1].base;
-        for (int64_t e = twice_from; e < from; e += VL)
-            FN(store)(twice + e, FN(load)(level + e) + FN(load)(level + e - step));
-        for (int64_t e = from; e < size; e += VL) {
-            vec later = FN(load)(level + e) + FN(load)(level + e - step);
-            vec earlier = FN(load)(level + e - 2 * step) + FN(load)(level + e - 3 * step);
-            FN(store)(twice + e, later);
-            FN(store)(four_times + e, later + earlier);
-        }
-        level = four_times;
     }
 }
 
@@ -585,12 +589,12 @@ static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab
     const cynorm_lrn_window *w = &s->t->window[0];
     const int inside = s->t->windows && !s->inner;
     const real *first = FN(slot)(&sum->level[0], slab);
-    const int64_t last = flat + (inside ? (mirrored ? w->left : w->right) * w->step : 0);
-    const int64_t n = inside ? s->levels : sum->n;
+    const int64_t last = flat + (inside ? (mirrored ? w->left : w->right) * w->step : 0), n = sum->n;
     if (s->window > 1 && inside) {
         for (int j = 0; j < s->window; j++) p[j] = first + last - j * w->step;
         return s->window;
     }
+    if (inside) return FN(pieces_in_slab)(p, first, s->level[mirrored], s->levels, w->step, last);
     if (n <= CYNORM_SUM_DIRECT) {
         FN(window_slots)(sum, end, p);
         if (s->window == 1 && n > 1) {
@@ -604,8 +608,7 @@ static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab
     int64_t offset = 0;
     for (int64_t m = 1, l = 0; m <= n; m *= 2, l++)
         if (n & m) {
-            if (inside) p[rows++] = (l ? sum->level[l].base : first) + last - offset * w->step;
-            else p[rows++] = FN(slot)(&sum->level[l], end - offset) + flat;
+            p[rows++] = FN(slot)(&sum->level[l], end - offset) + flat;
             offset += m;
         }
     return rows;
@@ -687,7 +690,6 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         }
         if (terms) {
             between = FN(region_of)(t, t->reach_terms, j);
-
             real *x = NULL, *g = NULL;
             if (s.packed) {
                 x = FN(slot)(&s.src, uj), g = s.diff_dst;
@@ -738,8 +740,12 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         if (finish && !backward && t->omega.data) FN(store_slab)(s.omega, t, &t->omega, &output, i);
         if (s.inner && squares) FN(inner_windows)(&s, FN(slot)(slots, u), s.squares_slab, 0);
         if (s.inner && terms) FN(inner_windows)(&s, FN(slot)(&s.terms.level[0], ut), s.terms_slab, 1);
-        if (s.levels && squares) FN(levels_in_slab)(&s, &s.squares, FN(slot)(slots, u));
-        if (s.levels && terms) FN(levels_in_slab)(&s, &s.terms, FN(slot)(&s.terms.level[0], ut));
+        if (s.levels) { /* likewise, but the loop adds up the pieces */
+            const int64_t step = t->window[0].step;
+            const real *x = FN(slot)(slots, u), *g = terms ? FN(slot)(&s.terms.level[0], ut) : NULL;
+            if (squares) FN(levels_in_slab)(x, s.level[0], s.levels, step, t->size);
+            if (terms) FN(levels_in_slab)(g, s.level[1], s.levels, step, t->size);
+        }
         if (v < squares_end && !kept) FN(sum_push)(&s.squares, u);
         if (middle) FN(sum_push)(&s.terms, ut);
     }

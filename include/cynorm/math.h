@@ -1,6 +1,7 @@
 /* Vector arithmetic that belongs to no operator: fma, estimates, x^-beta. A template, see types.h. */
 
-/* ---- what differs between instruction sets ---- */
+/* ---- what differs between instruction sets; of the min and max of two, the second is the answer beside a NaN, so that
+ * clip keeps one ---- */
 
 #if defined(__AVX512F__)
 #if CYNORM_DOUBLE
@@ -12,7 +13,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a,
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
 static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt14)(x); }
 static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp14)(x); }
-static inline vec FN(clamp)(vec x, vec limit) { return (vec)CYNORM_MM(min)(CYNORM_MM(max)(x, -limit), limit); }
+static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
 #undef CYNORM_MM
 #define CYNORM_ESTIMATES 1
 #elif defined(__SSE2__)
@@ -31,7 +32,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a,
 static inline vec FN(fma)(vec a, vec b, vec c) { return a * b + c; }
 #endif
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
-static inline vec FN(clamp)(vec x, vec limit) { return (vec)CYNORM_MM(min)(CYNORM_MM(max)(x, -limit), limit); }
+static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
 #if CYNORM_DOUBLE
 #define CYNORM_ESTIMATES 0
 #else
@@ -53,9 +54,8 @@ static inline vec FN(sqrt)(vec x) {
     for (int i = 0; i < VL; i++) x[i] = CYNORM_DOUBLE ? __builtin_sqrt(x[i]) : __builtin_sqrtf(x[i]);
     return x;
 }
-static inline vec FN(clamp)(vec x, vec limit) {
-    x = FN(select)(x > limit, limit, x);
-    return FN(select)(x < -limit, -limit, x);
+static inline vec FN(clip)(vec x, vec low, vec high) {
+    return FN(select)(x < low, low, FN(select)(x > high, high, x));
 }
 #define CYNORM_ESTIMATES 0
 #endif
@@ -231,7 +231,7 @@ static inline vec FN(power_any)(vec x, real y_high, real y_low) {
     vec ye = y * e, yh = y * high, s = ye + yh;
     vec rest = (yh - (s - ye)) + FN(product_error)(y, e, ye) + FN(product_error)(y, high, yh);
     rest = FN(fma)(y, low, FN(fma)(FN(splat)(y_low), e + high, rest));
-    s = FN(clamp)(s, FN(splat)(CYNORM_EXP2_LIMIT));
+    s = FN(clip)(s, FN(splat)(-CYNORM_EXP2_LIMIT), FN(splat)(CYNORM_EXP2_LIMIT));
     vec whole = (s + CYNORM_MAGIC) - CYNORM_MAGIC, r = (s - whole) + rest;
     vec p = FN(fma)(r, FN(polynomial)(r, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly))), FN(splat)(1));
     return FN(scale)(p, whole);
