@@ -37,7 +37,7 @@ class Problem:
         unbiased_running: bool,
         num_threads: int | None,
     ) -> tuple[Out, Array, Array]: ...
-    # out and out_add, where they are given, are what diff_src and diff_add are, whatever their type
+    # out and its like, where they are given, are what diff_src and its like are, whatever their type
     def backward(
         self,
         training: bool,
@@ -49,6 +49,8 @@ class Problem:
         shift: Tensor | None,
         workspace: Workspace | None,
         out: Any,
+        out_scale: Any,
+        out_shift: Any,
         out_add: Any,
         num_threads: int | None,
     ) -> BatchNormGradients: ...

@@ -48,8 +48,8 @@ from cynorm._kernels cimport (
     CYNORM_BN_PARAMETERS as PARAMETERS,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_overlap, check_same, describe, describe_output, describe_shape, elements_of,
-    empty_like, real_dtype, same_memory, shape_of, total_bytes, zero_padding,
+    aligned, check_layout, check_outputs, check_overlap, check_same, describe, describe_output,
+    describe_shape, elements_of, empty_like, real_dtype, same_memory, shape_of, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache
 from libc.stdint cimport int64_t
@@ -99,6 +99,10 @@ cdef extern from *:
 cdef enum:
     SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, CENTER_LOW, GAIN, BIAS
     DIFF_SCALES, DIFF_SHIFTS, SLOPE, OFFSET, ARRAYS
+
+# What a call writes to.
+cdef tuple FORWARD_OUTPUTS = ("out", "out_mean", "out_variance", "running_mean", "running_variance")
+cdef tuple BACKWARD_OUTPUTS = ("out", "out_add", "out_scale", "out_shift")
 
 BatchNormGradients = namedtuple("BatchNormGradients", ("diff_src", "diff_scale", "diff_shift", "diff_add"))
 
@@ -813,16 +817,24 @@ cdef class Problem:
             constant[0] &= ~varies
         return array
 
-    cdef object new_parameter(self, object like, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t):
-        """An array to write to: of the shape and dtype of `like`, or one real per statistic; padded as channels are."""
-        if like is None:
-            array = np.empty(self.statistics_shape(src, reduced), real_dtype(src.dtype))
-        else:
-            array = np.empty(like.shape, like.dtype)
-        return self.parameter(array, "out", src, reduced, t)
+    cdef object output(self, object out, str name, object like, const cynorm_tensor *src, unsigned reduced,
+                       cynorm_tensor *t):
+        """Fill t from where to write one value per statistic to: `out`, or, where that is None, a new array,
+        of the shape and dtype of `like` or of reals. Returns what t describes, as `parameter` does."""
+        if out is None:
+            if like is None:
+                out = np.empty(self.statistics_shape(src, reduced), real_dtype(src.dtype))
+            else:
+                out = np.empty(like.shape, like.dtype)
+        return self.parameter(out, name, src, reduced, t)
 
-    cdef object unpadded(self, object array, const cynorm_tensor *src):
-        return array[:self.channels] if self.padding(src) and array.ndim == 1 else array
+    cdef object finished(self, object given, object out, object array, const cynorm_tensor *src):
+        """What a call returns, when it has written to `array`: what it was `given`, whose memory `out` is."""
+        if given is None:
+            return array[:self.channels] if self.padding(src) and array.ndim == 1 else array
+        if array is not out:
+            out[...] = array[:self.channels]
+        return given
 
     cdef int keep(self, Workspace workspace, str name, const cynorm_tensor *src, unsigned reduced,
                   cynorm_tensor *t) except -1:
@@ -877,9 +889,15 @@ cdef class Problem:
         call.data[CYNORM_BN_SRC] = &x
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
+        given_mean, given_variance = mean, variance
+        out_mean = out_variance = array = None
         if training:
             p.momentum = momentum
             p.unbiased_running = unbiased_running
+            out_mean = described_output(mean, "out_mean", &t[MEAN])
+            out_variance = described_output(variance, "out_variance", &t[VARIANCE])
+            mean = self.output(out_mean, "out_mean", None, &x, reduced, &t[MEAN])
+            variance = self.output(out_variance, "out_variance", None, &x, reduced, &t[VARIANCE])
         else:
             call.reduced = (1 << x.ndim) - 1
             constant = &call.reduced
@@ -891,14 +909,14 @@ cdef class Problem:
         if shift is not None:
             shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT], constant)
             call.parameter[SHIFT] = &t[SHIFT]
-        new_mean, new_variance = running_mean, running_variance
+        new_mean = running_mean = described_output(running_mean, "running_mean", &t[RUNNING_MEAN])
         if running_mean is not None:
-            running_mean = describe_output(running_mean, "running_mean", &t[RUNNING_MEAN])
             new_mean = self.parameter(running_mean, "running_mean", &x, reduced, &t[RUNNING_MEAN])
             call.parameter[RUNNING_MEAN] = &t[RUNNING_MEAN]
+        name = "running_variance"
+        new_variance = running_variance = described_output(running_variance, name, &t[RUNNING_VARIANCE])
         if running_variance is not None:
-            running_variance = describe_output(running_variance, "running_variance", &t[RUNNING_VARIANCE])
-            new_variance = self.parameter(running_variance, "running_variance", &x, reduced, &t[RUNNING_VARIANCE])
+            new_variance = self.parameter(running_variance, name, &x, reduced, &t[RUNNING_VARIANCE])
             call.parameter[RUNNING_VARIANCE] = &t[RUNNING_VARIANCE]
         if add is not None:
             add = describe(add, "add", &a, not training)
@@ -913,8 +931,7 @@ cdef class Problem:
             if add is not None:
                 check_overlap(array, &d, add, &a, "add", True)
         if training:
-            mean = self.new_parameter(None, &x, reduced, &t[MEAN])
-            variance = self.new_parameter(None, &x, reduced, &t[VARIANCE])
+            check_outputs((array, out_mean, out_variance, running_mean, running_variance), FORWARD_OUTPUTS, 0)
         call.parameter[MEAN] = &t[MEAN]
         call.parameter[VARIANCE] = &t[VARIANCE]
         if workspace is None:
@@ -956,15 +973,19 @@ cdef class Problem:
                 running_mean[...] = new_mean[:self.channels]
             if new_variance is not running_variance:
                 running_variance[...] = new_variance[:self.channels]
-        return out, self.unpadded(mean, &x), self.unpadded(variance, &x)
+        if not training:
+            return out, mean, variance
+        return (out, self.finished(given_mean, out_mean, mean, &x),
+                self.finished(given_variance, out_variance, variance, &x))
 
-    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out, out_add,
-                 num_threads):
+    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out,
+                 out_scale, out_shift, out_add, num_threads):
         cdef cynorm_tensor x, g, d, e, value, mask
         cdef cynorm_tensor t[PARAMETERS]
         cdef cynorm_bn_call call
         cdef unsigned reduced
         cdef int threads = requested_threads(num_threads), status
+        array = add = None
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x)
         call.kind = BACKWARD_TRAINING if training else BACKWARD_INFERENCE
@@ -993,7 +1014,7 @@ cdef class Problem:
             shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT])
             call.parameter[SHIFT] = &t[SHIFT]
         if out is None:
-            out = array = empty_like(src, &d)
+            out = empty_like(src, &d)
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &x, "src")
@@ -1007,9 +1028,11 @@ cdef class Problem:
             check_same(&e, "out_add", &x, "src")
             check_overlap(add, &e, src, &x, "src", False, "out_add")
             check_overlap(add, &e, diff_dst, &g, "diff_dst", True, "out_add")
-            check_overlap(add, &e, array, &d, "out", False, "out_add")
-        diff_scale = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SCALE])
-        diff_shift = self.new_parameter(padded_scale, &x, reduced, &t[DIFF_SHIFT])
+        to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE])
+        to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT])
+        diff_scale = self.output(to_scale, "out_scale", padded_scale, &x, reduced, &t[DIFF_SCALE])
+        diff_shift = self.output(to_shift, "out_shift", padded_scale, &x, reduced, &t[DIFF_SHIFT])
+        check_outputs((array, add, to_scale, to_shift), BACKWARD_OUTPUTS, 0)
         call.parameter[DIFF_SCALE] = &t[DIFF_SCALE]
         call.parameter[DIFF_SHIFT] = &t[DIFF_SHIFT]
         if workspace is None:
@@ -1055,7 +1078,12 @@ cdef class Problem:
             zero_padding(&d, self.padding(&x))
             if out_add is not None:
                 zero_padding(&e, self.padding(&x))
-        return BatchNormGradients(out, self.unpadded(diff_scale, &x), self.unpadded(diff_shift, &x), out_add)
+        return BatchNormGradients(out, self.finished(out_scale, to_scale, diff_scale, &x),
+                                  self.finished(out_shift, to_shift, diff_shift, &x), out_add)
+
+
+cdef object described_output(object out, str name, cynorm_tensor *t):
+    return None if out is None else describe_output(out, name, t)
 
 
 cdef int single_axis(unsigned reduced, int ndim) noexcept:

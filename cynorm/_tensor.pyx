@@ -24,12 +24,25 @@ cdef int bfloat16_number = -1  # ml_dtypes' type number, once an array of it has
 cdef extern from "numpy/arrayobject.h":
     """
     static PyObject *cynorm_new_like(PyArrayObject *a) { return PyArray_NewLikeArray(a, NPY_KEEPORDER, NULL, 0); }
+    static PyObject *cynorm_view(PyArrayObject *a, int ndim, npy_intp *shape, npy_intp *strides) {
+        PyArray_Descr *dtype = PyArray_DESCR(a);
+        PyObject *view;
+        Py_INCREF(dtype);
+        view = PyArray_NewFromDescr(&PyArray_Type, dtype, ndim, shape, strides, PyArray_DATA(a),
+                                    PyArray_FLAGS(a) & NPY_ARRAY_WRITEABLE, NULL);
+        if (view == NULL) return NULL;
+        Py_INCREF(a);
+        if (PyArray_SetBaseObject((PyArrayObject *)view, (PyObject *)a) < 0) Py_CLEAR(view);
+        return view;
+    }
     """
     const int NPY_USERDEF
     object cynorm_new_like(cnp.ndarray a)
+    object cynorm_view(cnp.ndarray a, int ndim, cnp.npy_intp *shape, cnp.npy_intp *strides)
 
 cdef enum:
     UNKNOWN = CYNORM_DTYPES
+    MOST_ARRAYS = 16                # of a call
 
 
 cdef int code_of(cnp.ndarray array) except -1:
@@ -133,23 +146,31 @@ cdef object describe_output(object out, str name, cynorm_tensor *t, bint integer
     describe(out, name, t, integers)
     if not cnp.PyArray_ISWRITEABLE(out):
         raise ValueError(f"{name} must be writable, got a read-only array")
-    cdef int64_t reach = cynorm_itemsize(t.dtype)
-    cdef int done = 0, axis, i
-    for i in range(t.ndim):
-        if t.shape[i] == 0:
-            return out
+    check_apart_itself(out, name)
+    return out
+
+
+cdef int check_apart_itself(object out, str name) except -1:
+    """Refuse an output of up to 8 dimensions whose elements share memory."""
+    cdef cnp.ndarray a = out
+    cdef int64_t reach = cnp.PyArray_ITEMSIZE(a)
+    cdef int ndim = cnp.PyArray_NDIM(a), done = 0, axis, i
+    cdef cnp.npy_intp *shape = cnp.PyArray_DIMS(a)
+    cdef cnp.npy_intp *strides = cnp.PyArray_STRIDES(a)
+    if cnp.PyArray_IS_C_CONTIGUOUS(a) or cnp.PyArray_SIZE(a) == 0:
+        return 0
     # elements overlap unless each stride, smallest first, steps over all the smaller ones
-    while done != (1 << t.ndim) - 1:
+    while done != (1 << ndim) - 1:
         axis = -1
-        for i in range(t.ndim):
-            if not done >> i & 1 and (axis < 0 or abs(t.strides[i]) < abs(t.strides[axis])):
+        for i in range(ndim):
+            if not done >> i & 1 and (axis < 0 or abs(strides[i]) < abs(strides[axis])):
                 axis = i
         done |= 1 << axis
-        if t.shape[axis] > 1:
-            if abs(t.strides[axis]) < reach:
+        if shape[axis] > 1:
+            if abs(strides[axis]) < reach:
                 raise ValueError(f"{name} must not overlap itself, got strides {out.strides} for shape {out.shape}")
-            reach += abs(t.strides[axis]) * (t.shape[axis] - 1)
-    return out
+            reach += abs(strides[axis]) * (shape[axis] - 1)
+    return 0
 
 
 cdef object empty_like(object array, cynorm_tensor *t):
@@ -212,14 +233,19 @@ cdef int check_overlap(object out, const cynorm_tensor *t, object array, const c
     bounds(other, &other_low, &other_high)
     if low >= other_high or other_low >= high or (same_allowed and same_memory(t, other)):
         return 0
+    return refuse_shared(out, out_name, array, name, same_allowed)
+
+
+cdef int refuse_shared(object out, str out_name, object array, str name, bint same_allowed) except -1:
+    """Refuse an output that shares memory with another array, as far as can be told without much work."""
     try:
         shared = np.shares_memory(out, array, max_work=1 << 16)
     except Exception:  # too hard to decide: NumPy's TooHardError, whose home has moved between versions
         shared = True
     if shared:
-        how = "be the same array or" if same_allowed else ""
-        raise ValueError(f"{out_name} must {how + ' ' if how else ''}not overlap {name}, got {describe_memory(out)} "
-                         f"and {describe_memory(array)}")
+        how = "be the same array or not overlap" if same_allowed else "not overlap"
+        got = f"{describe_memory(out)} and {describe_memory(array)}"
+        raise ValueError(f"{out_name} must {how} {name}, got {got}")
     return 0
 
 
@@ -227,8 +253,56 @@ def describe_memory(array):
     return f"memory at {array.__array_interface__['data'][0]:#x} with strides {array.strides}"
 
 
+cdef bint same_place(cnp.ndarray a, cnp.ndarray b) noexcept:
+    cdef int i
+    if (cnp.PyArray_DATA(a) != cnp.PyArray_DATA(b) or cnp.PyArray_NDIM(a) != cnp.PyArray_NDIM(b)
+            or cnp.PyArray_ITEMSIZE(a) != cnp.PyArray_ITEMSIZE(b)):
+        return False
+    for i in range(cnp.PyArray_NDIM(a)):
+        if cnp.PyArray_DIM(a, i) != cnp.PyArray_DIM(b, i):
+            return False
+        if cnp.PyArray_DIM(a, i) > 1 and cnp.PyArray_STRIDE(a, i) != cnp.PyArray_STRIDE(b, i):
+            return False
+    return True
+
+
+cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1:
+    """Of arrays (None: absent), the first of which are inputs: refuse an output that shares memory with
+    itself or another, other than being an input."""
+    cdef char *low[MOST_ARRAYS]
+    cdef char *high[MOST_ARRAYS]
+    cdef int count = len(arrays), i, j, axis
+    cdef int64_t reach
+    cdef cnp.ndarray a
+    for i in range(count):
+        low[i] = high[i] = NULL
+        if arrays[i] is None:
+            continue
+        a = <cnp.ndarray>arrays[i]
+        low[i] = <char *>cnp.PyArray_DATA(a)
+        high[i] = low[i] + cnp.PyArray_ITEMSIZE(a)
+        for axis in range(cnp.PyArray_NDIM(a)):
+            reach = cnp.PyArray_STRIDE(a, axis) * (cnp.PyArray_DIM(a, axis) - 1)
+            if cnp.PyArray_DIM(a, axis) == 0:
+                low[i] = high[i] = NULL
+                break
+            if reach < 0:
+                low[i] += reach
+            else:
+                high[i] += reach
+    for i in range(inputs, count):
+        if low[i] != NULL:
+            check_apart_itself(arrays[i], names[i])
+        for j in range(i):
+            if low[i] >= high[j] or low[j] >= high[i]:
+                continue
+            if j >= inputs or not same_place(arrays[i], arrays[j]):
+                refuse_shared(arrays[i], names[i], arrays[j], names[j], j < inputs)
+    return 0
+
+
 cdef object kinds(tuple arrays):
-    """What `once_per_kind` remembers a check by; None where one of them is no array."""
+    """What `checked` remembers a check by; None where one of them is no array."""
     cdef Py_ssize_t count = 0
     cdef int i
     cdef int64_t *p
@@ -253,26 +327,62 @@ cdef object kinds(tuple arrays):
     return key
 
 
-def once_per_kind(check):
-    """Decorate ``check(arrays, *attributes)``, which looks at no more of its arrays (None: absent) than their dtypes,
-    shapes and whether they are writable. What it returns is remembered, so that it runs once for each kind."""
-    cdef dict remembered = {}
+def checked(tuple names not None, int outputs, tuple optional not None=()):
+    """Decorate ``check(arrays, *attributes)``, which looks at no more of its arrays than dtypes and shapes:
+    it runs once for each kind of them, and what it returned is remembered. Each must be an array, or None
+    where its name is among `optional`. The last ones are outputs: they must be writable and share no memory,
+    but they may be an input itself."""
+    cdef int inputs = len(names) - outputs
 
-    @wraps(check)
-    def remembering(tuple arrays not None, *attributes):
-        kind = kinds(arrays)
-        if kind is None:
-            return check(arrays, *attributes)
-        key = kind, attributes
-        result = remembered.get(key, remembered)
-        if result is remembered:
-            result = check(arrays, *attributes)
-            if len(remembered) >= 1024:
-                remembered.clear()
-            remembered[key] = result
-        return result
+    def decorate(check):
+        cdef dict remembered = {}
 
-    return remembering
+        @wraps(check)
+        def remembering(tuple arrays not None, *attributes):
+            kind = kinds(arrays)
+            key = kind, attributes
+            result = remembered if kind is None else remembered.get(key, remembered)
+            if result is remembered:
+                for i, array in enumerate(arrays):
+                    if not isinstance(array, np.ndarray) and not (array is None and names[i] in optional):
+                        raise TypeError(f"{names[i]} must be a NumPy array, got {type(array).__name__}")
+                    if i >= inputs and array is not None and not array.flags.writeable:
+                        raise ValueError(f"{names[i]} must be writable, got a read-only array")
+                result = check(arrays, *attributes)
+                if len(remembered) >= 1024:
+                    remembered.clear()
+                remembered[key] = result
+            check_outputs(arrays, names, inputs)
+            return result
+
+        return remembering
+
+    return decorate
+
+
+def keyword_arguments(tuple keywords not None, tuple arrays not None, int plain_ndim, int block):
+    """Arrays by keyword; those of so many dimensions, (N, C, ...), as (N, C / block, ..., block)."""
+    cdef dict arguments = {}
+    cdef int i
+    for i in range(len(keywords)):
+        array = arrays[i]
+        arguments[keywords[i]] = blocked(array, block) if cnp.PyArray_NDIM(array) == plain_ndim else array
+    return arguments
+
+
+cdef object blocked(cnp.ndarray array, int block):
+    """A view without a copy."""
+    cdef cnp.npy_intp shape[9]
+    cdef cnp.npy_intp strides[9]
+    cdef int ndim = cnp.PyArray_NDIM(array), i
+    for i in range(ndim):
+        shape[i] = cnp.PyArray_DIM(array, i)
+        strides[i] = cnp.PyArray_STRIDE(array, i)
+    shape[ndim] = block
+    strides[ndim] = strides[1]
+    shape[1] //= block
+    strides[1] *= block
+    return cynorm_view(array, ndim + 1, shape, strides)
 
 
 cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, int channel_axis, int block,

@@ -244,6 +244,8 @@ class BatchNorm(_Immutable):
         *,
         add: Tensor | None = None,
         out: Out | None = None,
+        out_mean: Any = None,
+        out_variance: Any = None,
         workspace: Workspace | None = None,
         running_mean: Tensor | None = None,
         running_variance: Tensor | None = None,
@@ -264,6 +266,9 @@ class BatchNorm(_Immutable):
         out : array, optional
             Where to write dst: of src's shape and dtype, any strides. It may be src or add itself, and must not overlap
             them otherwise. Default: a new array in src's memory order.
+        out_mean, out_variance : array, optional
+            Where to write mean and variance: of a parameter's shape and dtype, any strides. No two arrays
+            that are written may overlap.
         workspace : Workspace, optional
             Keeps what `backward_training` needs: mean and 1/sqrt(variance + epsilon); for ReLU one bit per element; for
             other activations the shift, or, with `add`, the value before the activation.
@@ -281,9 +286,10 @@ class BatchNorm(_Immutable):
         -------
         dst : array
             `out`, or the new array.
-        mean, variance : array of float32 (float64 for float64 data)
-            Of shape (C,), or, with `axes`, of src's dimensions with the reduced ones of size 1. The variance is that of
-            the population, divided by M.
+        mean, variance : array
+            `out_mean` and `out_variance`, or new arrays of float32 (float64 for float64 data), of shape (C,)
+            or, with `axes`, of src's dimensions with the reduced ones of size 1. The variance is that of the
+            population, divided by M.
 
         Raises
         ------
@@ -300,8 +306,9 @@ class BatchNorm(_Immutable):
         ([[0.0, 1.0], [1.0, 3.0]], [[2.0, 7.0]], [[1.0, 4.0]])
         """
         momentum = _finite("momentum", momentum)
-        return self._problem.forward(True, src, None, None, scale, shift, add, out, workspace, running_mean,
-                                     running_variance, momentum, bool(unbiased_running), num_threads)
+        return self._problem.forward(True, src, out_mean, out_variance, scale, shift, add, out, workspace,
+                                     running_mean, running_variance, momentum, bool(unbiased_running),
+                                     num_threads)
 
     def forward_inference(
         self,
@@ -360,6 +367,8 @@ class BatchNorm(_Immutable):
         variance: Tensor | None = None,
         workspace: Workspace | None = None,
         out: Any = None,
+        out_scale: Any = None,
+        out_shift: Any = None,
         out_add: Any = None,
         num_threads: int | None = None,
     ) -> BatchNormGradients:
@@ -386,6 +395,9 @@ class BatchNorm(_Immutable):
             The one that the forward call filled. ReLU needs it, and so does any other activation after `add`.
         out : array, optional
             Where to write diff_src: it may be diff_dst or src itself, and must not overlap them otherwise.
+        out_scale, out_shift : array, optional
+            Where to write diff_scale and diff_shift: of a parameter's shape and dtype, any strides. No two
+            arrays that are written may overlap.
         out_add : array, optional
             Where to write diff_add, after a forward call that was given `add`: of src's shape and dtype, any strides. It
             may be diff_dst itself, unless `out` is, and must not overlap any of them otherwise.
@@ -395,9 +407,10 @@ class BatchNorm(_Immutable):
         Returns
         -------
         BatchNormGradients
-            A named tuple: diff_src, which is `out` or a new array in src's memory order; diff_scale and diff_shift, of
-            the scale's shape and dtype; diff_add, which is `out_add` or a new array in src's memory order, None unless the
-            forward call that filled the workspace was given `add`.
+            A named tuple: diff_src, which is `out` or a new array in src's memory order; diff_scale and
+            diff_shift, which are `out_scale` and `out_shift` or new arrays of the scale's shape and dtype;
+            diff_add, which is `out_add` or a new array in src's memory order, None unless the forward call
+            that filled the workspace was given `add`.
 
         Raises
         ------
@@ -414,8 +427,8 @@ class BatchNorm(_Immutable):
         >>> grads.diff_src.ravel().round(4).tolist(), grads.diff_shift.tolist()
         ([0.1763, -0.2204, 0.0441], [1.0])
         """
-        return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out, out_add,
-                                      num_threads)
+        return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out,
+                                      out_scale, out_shift, out_add, num_threads)
 
     def backward_inference(
         self,
@@ -428,6 +441,8 @@ class BatchNorm(_Immutable):
         shift: Tensor | None = None,
         workspace: Workspace | None = None,
         out: Any = None,
+        out_scale: Any = None,
+        out_shift: Any = None,
         out_add: Any = None,
         num_threads: int | None = None,
     ) -> BatchNormGradients:
@@ -443,7 +458,7 @@ class BatchNorm(_Immutable):
             The gradient with respect to dst, and what the forward call was given: of one shape and dtype.
         mean, variance : array
             What the forward call was given, with one element per statistic.
-        scale, shift, workspace, out, out_add, num_threads
+        scale, shift, workspace, out, out_scale, out_shift, out_add, num_threads
             As in `backward_training`.
 
         Returns
@@ -464,8 +479,8 @@ class BatchNorm(_Immutable):
         >>> grads.diff_src.tolist(), grads.diff_scale.tolist(), grads.diff_shift.tolist()
         ([[2.0]], [4.0], [8.0])
         """
-        return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out, out_add,
-                                      num_threads)
+        return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out,
+                                      out_scale, out_shift, out_add, num_threads)
 
     def workspace_nbytes(
         self, shape: Sequence[int], dtype: DTypeLike, cache: Cache = "auto", training: bool = True
@@ -546,6 +561,8 @@ def batch_norm(
     activation: str | Activation | None = None,
     add: Tensor | None = None,
     out: Out | None = None,
+    out_mean: Any = None,
+    out_variance: Any = None,
     workspace: Workspace | None = None,
     running_mean: Tensor | None = None,
     running_variance: Tensor | None = None,
@@ -563,9 +580,10 @@ def batch_norm(
     ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
     """
     bn = BatchNorm(epsilon, layout=layout, axes=axes, channels=channels, activation=activation)
-    return bn.forward_training(src, scale, shift, add=add, out=out, workspace=workspace, running_mean=running_mean,
-                               running_variance=running_variance, momentum=momentum, unbiased_running=unbiased_running,
-                               num_threads=num_threads)
+    return bn.forward_training(src, scale, shift, add=add, out=out, out_mean=out_mean,
+                               out_variance=out_variance, workspace=workspace, running_mean=running_mean,
+                               running_variance=running_variance, momentum=momentum,
+                               unbiased_running=unbiased_running, num_threads=num_threads)
 
 
 def batch_norm_backward(
@@ -583,6 +601,8 @@ def batch_norm_backward(
     activation: str | Activation | None = None,
     workspace: Workspace | None = None,
     out: Any = None,
+    out_scale: Any = None,
+    out_shift: Any = None,
     out_add: Any = None,
     num_threads: int | None = None,
 ) -> BatchNormGradients:
@@ -598,4 +618,5 @@ def batch_norm_backward(
     """
     bn = BatchNorm(epsilon, layout=layout, axes=axes, channels=channels, activation=activation)
     return bn.backward_training(diff_dst, src, scale, shift=shift, mean=mean, variance=variance, workspace=workspace,
-                                out=out, out_add=out_add, num_threads=num_threads)
+                                out=out, out_scale=out_scale, out_shift=out_shift, out_add=out_add,
+                                num_threads=num_threads)

@@ -12,11 +12,11 @@ happens here.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cynorm._tensor import once_per_kind
+from cynorm._tensor import checked
 from cynorm.batch_norm import Activation, BatchNorm
 from cynorm.lrn import LRN, _finite
 
@@ -68,13 +68,15 @@ class _Constraints:
         The arguments of InputDimensions, the input first.
     parameters : tuple of str
         The arguments whose dimensions are each 1 or the input's.
+    outputs : tuple of str
+        What is written: first one of InputDimensions, then those of the parameters' Sizes.
     same_sizes : bool
         Whether all parameters have the same Sizes.
 
     Attributes
     ----------
     check : function
-        Of a tuple of arrays (None: absent), data, then parameters; returns the axes of parameter size 1.
+        Of a tuple of arrays: data, parameters, outputs; returns the axes of parameter size 1.
     """
 
     def __init__(
@@ -82,24 +84,21 @@ class _Constraints:
         dimension_counts: tuple[int, int],
         data: tuple[str, ...],
         parameters: tuple[str, ...] = (),
+        outputs: tuple[str, ...] = ("out",),
         same_sizes: bool = True,
     ) -> None:
         self._fewest, self._most = dimension_counts
-        self._data = data
-        self._parameters = parameters
+        self._names = (*data, *parameters, *outputs)
+        self._data = (*data, outputs[0])
         self._same_sizes = same_sizes
-        self.check = once_per_kind(self._verify)
+        self.check = checked(self._names, len(outputs), ("fused_add", *outputs))(self._verify)
 
     def _verify(self, tensors: tuple[Array | None, ...]) -> tuple[int, ...]:
-        named = list(zip(self._data + self._parameters, tensors, strict=True))
-        for name, tensor in named:
-            if not isinstance(tensor, np.ndarray | None):
-                raise TypeError(f"{name} must be a NumPy array, got {type(tensor).__name__}")
-            if name.startswith("out") and tensor is not None and not tensor.flags.writeable:
-                raise ValueError(f"{name} must be writable, got a read-only array")
-        described = [(name, t.shape, t.dtype) for name, t in named if t is not None]
-        data = [tensor for tensor in described if tensor[0] in self._data]
-        parameters = [tensor for tensor in described if tensor[0] in self._parameters]
+        given = [
+            (name, t.shape, t.dtype) for name, t in zip(self._names, tensors, strict=True) if t is not None
+        ]
+        data = [tensor for tensor in given if tensor[0] in self._data]
+        parameters = [tensor for tensor in given if tensor[0] not in self._data]
         name, sizes, data_type = data[0]
         if data_type.name not in _DATA_TYPES or not data_type.isnative:
             raise TypeError(
@@ -129,13 +128,12 @@ class _Constraints:
         return tuple(axis for axis, size in enumerate(parameters[0][1]) if size == 1) if parameters else ()
 
 
-_LRN = _Constraints((4, 4), ("input", "out"))
-_LRN_GRAD = _Constraints((4, 4), ("input", "input_gradient", "out"))
-_BN = _Constraints((1, 8), ("input", "out"), ("mean", "variance", "scale", "bias"), same_sizes=False)
-_BN_TRAINING = _Constraints((1, 8), ("input", "fused_add", "out[0]"), ("scale", "bias", "out[1]", "out[2]"))
-_BN_GRAD = _Constraints(
-    (1, 8), ("input", "input_gradient", "out[0]"), ("mean", "variance", "scale", "out[1]", "out[2]")
-)
+_THREE = ("out[0]", "out[1]", "out[2]")
+_LRN = _Constraints((4, 4), ("input",))
+_LRN_GRAD = _Constraints((4, 4), ("input", "input_gradient"))
+_BN = _Constraints((1, 8), ("input",), ("mean", "variance", "scale", "bias"), same_sizes=False)
+_BN_TRAINING = _Constraints((1, 8), ("input", "fused_add"), ("scale", "bias"), _THREE)
+_BN_GRAD = _Constraints((1, 8), ("input", "input_gradient"), ("mean", "variance", "scale"), _THREE)
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -335,7 +333,7 @@ def batch_normalization(
     >>> batch_normalization(np.float32([[3, 5]]), one, 3 * one, 2 * one, one, epsilon=1)
     array([[3., 5.]], dtype=float32)
     """
-    axes = _BN.check((input, out, mean, variance, scale, bias))
+    axes = _BN.check((input, mean, variance, scale, bias, out))
     bn = _batch_norm(axes, epsilon, fused_activation)
     return bn.forward_inference(input, mean, variance, scale, bias, out=out, num_threads=num_threads)
 
@@ -394,13 +392,19 @@ def batch_normalization_training(
     array([[-1.,  3.]], dtype=float32)
     """
     out_data, out_mean, out_variance = _three(out)
-    axes = _BN_TRAINING.check((input, fused_add, out_data, scale, bias, out_mean, out_variance))
+    axes = _BN_TRAINING.check((input, fused_add, scale, bias, out_data, out_mean, out_variance))
     bn = _batch_norm(axes, epsilon, fused_activation)
-    output, mean, variance = bn.forward_training(
-        input, scale, bias, add=fused_add, out=out_data, num_threads=num_threads
-    )
     return BatchNormalizationTraining(
-        output, _store(mean, scale.dtype, out_mean), _store(variance, scale.dtype, out_variance)
+        *bn.forward_training(
+            input,
+            scale,
+            bias,
+            add=fused_add,
+            out=out_data,
+            out_mean=np.empty(scale.shape, scale.dtype) if out_mean is None else out_mean,
+            out_variance=np.empty(scale.shape, scale.dtype) if out_variance is None else out_variance,
+            num_threads=num_threads,
+        )
     )
 
 
@@ -460,16 +464,19 @@ def batch_normalization_grad(
     array([[1.]], dtype=float32)
     """
     out_data, out_scale, out_bias = _three(out)
-    axes = _BN_GRAD.check((input, input_gradient, out_data, mean, variance, scale, out_scale, out_bias))
-    bn = _batch_norm(axes, epsilon)
-    grads = bn.backward_inference(
-        input_gradient, input, mean, variance, scale, out=out_data, num_threads=num_threads
+    axes = _BN_GRAD.check((input, input_gradient, mean, variance, scale, out_data, out_scale, out_bias))
+    grads = _batch_norm(axes, epsilon).backward_inference(
+        input_gradient,
+        input,
+        mean,
+        variance,
+        scale,
+        out=out_data,
+        out_scale=out_scale,
+        out_shift=out_bias,
+        num_threads=num_threads,
     )
-    return BatchNormalizationGrad(
-        grads.diff_src,
-        _store(grads.diff_scale, scale.dtype, out_scale),
-        _store(grads.diff_shift, scale.dtype, out_bias),
-    )
+    return BatchNormalizationGrad(grads.diff_src, grads.diff_scale, grads.diff_shift)
 
 
 def batch_normalization_training_grad(
@@ -529,16 +536,19 @@ def batch_normalization_training_grad(
     array([[34.]], dtype=float32)
     """
     out_data, out_scale, out_bias = _three(out)
-    axes = _BN_GRAD.check((input, input_gradient, out_data, mean, variance, scale, out_scale, out_bias))
-    bn = _batch_norm(axes, epsilon)
-    grads = bn.backward_training(
-        input_gradient, input, scale, mean=mean, variance=variance, out=out_data, num_threads=num_threads
+    axes = _BN_GRAD.check((input, input_gradient, mean, variance, scale, out_data, out_scale, out_bias))
+    grads = _batch_norm(axes, epsilon).backward_training(
+        input_gradient,
+        input,
+        scale,
+        mean=mean,
+        variance=variance,
+        out=out_data,
+        out_scale=out_scale,
+        out_shift=out_bias,
+        num_threads=num_threads,
     )
-    return BatchNormalizationGrad(
-        grads.diff_src,
-        _store(grads.diff_scale, scale.dtype, out_scale),
-        _store(grads.diff_shift, scale.dtype, out_bias),
-    )
+    return BatchNormalizationGrad(grads.diff_src, grads.diff_scale, grads.diff_shift)
 
 
 def _three(out: _Three | None) -> _Three:
@@ -547,12 +557,4 @@ def _three(out: _Three | None) -> _Three:
         return None, None, None
     if not isinstance(out, tuple) or len(out) != 3:
         raise TypeError(f"out must be a tuple of 3 arrays or None, got {out!r}")
-    return out
-
-
-def _store(values: Array, data_type: np.dtype[Any], out: Array | None) -> Array:
-    """Give one value per statistic the DataType of the tensors, in `out` where it is given."""
-    if out is None:
-        return values if values.dtype == data_type else values.astype(data_type)
-    out[...] = values
     return out

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cynorm._tensor import once_per_kind
+from cynorm._tensor import checked, keyword_arguments
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN
@@ -333,23 +333,20 @@ class _Geometry:
         spatial = ("", "W", "HW", "DHW")[len(dims) - 2]
         self.layout = f"NC{spatial}" if self.block == 1 else f"nC{spatial.lower()}{self.block}c"
 
-        self.shape = _array_shape(dims, self.block)
-        self.mixed = len(blocks) > 1
+        # Tensors of as many dimensions are plain and to be seen in blocks; 0: none are.
+        self.plain_ndim = len(dims) if len(blocks) > 1 else 0
 
-    def view(self, array: Array) -> Array:
-        """See a tensor, plain or blocked, in this layout; leave vectors alone."""
-        if not self.mixed or array.ndim != len(self.shape) - 1:
-            return array
-        n, c, *spatial = array.shape
-        return np.moveaxis(array.reshape(n, c // self.block, self.block, *spatial), 2, -1)
+    def arguments(self, keywords: tuple[str, ...], arrays: tuple[Array, ...]) -> dict[str, Any]:
+        """Arrays by keyword, tensors as they are seen in this layout."""
+        return keyword_arguments(keywords, arrays, self.plain_ndim, self.block)
 
 
 class _Call(NamedTuple):
-    """The call of the core that a primitive comes down to."""
+    """The call of the core that a primitive comes down to; its arguments: (index, descriptor) by keyword."""
 
     method: Callable[..., Any]
-    inputs: dict[str, tuple[int, memory_desc]]  # keyword of the method: (index, descriptor); "out" and "out_add" are among them
-    results: dict[int, tuple[int, memory_desc]]  # position in what the method returns: (index, descriptor)
+    inputs: dict[str, tuple[int, memory_desc]]
+    outputs: dict[str, tuple[int, memory_desc]]
     takes_workspace: bool
 
 
@@ -364,12 +361,16 @@ class _primitive:
                 f"primitive_desc must be a {self.primitive_desc.__qualname__}, got {primitive_desc!r}"
             )
         self._pd = primitive_desc
-        self._call = call = primitive_desc._call()
-        self._inputs = [(keyword, index) for keyword, (index, _) in call.inputs.items()]
-        self._results = [(position, index) for position, (index, _) in call.results.items()]
-        self._described = (*call.inputs.values(), *call.results.values())
-        self._take = operator.itemgetter(*[index for index, _ in self._described])
-        self._check = once_per_kind(self._verify)
+        self._geometry = primitive_desc._geometry
+        call = primitive_desc._call()
+        arguments = call.inputs | call.outputs
+        indices = [index for index, _ in arguments.values()]
+        self._method, self._takes_workspace = call.method, call.takes_workspace
+        self._keywords = tuple(arguments)
+        self._take = operator.itemgetter(*indices)
+        self._descs = [desc for _, desc in arguments.values()]
+        self._names = tuple(_ARG_NAMES[index] for index in indices)
+        self._check = checked(self._names, outputs=len(call.outputs))(self._verify)
 
     def get_primitive_desc(self) -> Any:
         """Return the descriptor this primitive was made from."""
@@ -391,20 +392,16 @@ class _primitive:
             Naming the argument, what it is and what its descriptor says, or if the workspace is that of
             another call; nothing is written.
         """
-        call, geometry = self._call, self._pd._geometry
         try:
             arrays = self._take(args)
-        except KeyError:  # _verify says which
-            arrays = tuple([args.get(index) for index, _ in self._described])
+        except KeyError as missing:
+            (index,) = missing.args
+            raise ValueError(f"args must hold {_ARG_NAMES[index]} ({index})") from None
         self._check(arrays)
-        given = {}
-        for keyword, index in self._inputs:
-            given[keyword] = geometry.view(args[index]) if geometry.mixed else args[index]
-        if call.takes_workspace:
+        given = self._geometry.arguments(self._keywords, arrays)
+        if self._takes_workspace:
             given["workspace"] = self._workspace(args.get(DNNL_ARG_WORKSPACE))
-        computed = call.method(**given)
-        for position, index in self._results:
-            args[index][...] = computed[position]
+        self._method(**given)
 
     def _workspace(self, workspace: Workspace | None) -> Workspace | None:
         if workspace is None:
@@ -417,26 +414,14 @@ class _primitive:
             raise TypeError(f"DNNL_ARG_WORKSPACE must be a cynorm.Workspace, got {type(workspace).__name__}")
         return workspace
 
-    def _verify(self, arrays: tuple[Array | None, ...]) -> None:
-        written = {self._call.inputs[name] for name in ("out", "out_add") if name in self._call.inputs}
-        written |= set(self._call.results.values())
-        for described, given in zip(self._described, arrays, strict=True):
-            array = _verify_array(given, *described)
-            if described in written and not array.flags.writeable:
-                raise ValueError(f"{_ARG_NAMES[described[0]]} must be writable, got a read-only array")
-
-
-def _verify_array(array: Array | None, index: int, desc: memory_desc) -> Array:
-    name = _ARG_NAMES[index]
-    if array is None:
-        raise ValueError(f"args must hold {name} ({index})")
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
-    if array.dtype != desc.dtype:
-        raise TypeError(f"{name} must be {desc.dtype} as its descriptor says, got {array.dtype}")
-    if array.shape != desc.shape:
-        raise ValueError(f"{name} must have shape {desc.shape} as its descriptor says, got {array.shape}")
-    return array
+    def _verify(self, arrays: tuple[Array, ...]) -> None:
+        for name, desc, array in zip(self._names, self._descs, arrays, strict=True):
+            if array.dtype != desc.dtype:
+                raise TypeError(f"{name} must be {desc.dtype} as its descriptor says, got {array.dtype}")
+            if array.shape != desc.shape:
+                raise ValueError(
+                    f"{name} must have shape {desc.shape} as its descriptor says, got {array.shape}"
+                )
 
 
 class _Descriptor:
@@ -476,7 +461,7 @@ class _Descriptor:
     def impl_info_str(self) -> str:
         """Name of the implementation, such as ``"lrn_across:plain:f32:x86-64-v4"``."""
         # Never touched, so never backed by memory.
-        return self._op.implementation(self._geometry.view(self.src_desc.empty()))
+        return self._op.implementation(**self._geometry.arguments(("src",), (self.src_desc.empty(),)))
 
 
 # Equal parameters share one operator, so that a workspace is recognized at a glance.
@@ -589,8 +574,8 @@ class lrn_forward(_primitive):
         def _call(self) -> _Call:
             return _Call(
                 self._op.forward,
-                {"src": (DNNL_ARG_SRC, self.src_desc), "out": (DNNL_ARG_DST, self.dst_desc)},
-                results={},
+                inputs={"src": (DNNL_ARG_SRC, self.src_desc)},
+                outputs={"out": (DNNL_ARG_DST, self.dst_desc)},
                 takes_workspace=self.prop_kind == prop_kind.forward_training,
             )
 
@@ -653,12 +638,15 @@ class lrn_backward(_primitive):
             return self.hint_fwd_pd.workspace_desc if self._op == self.hint_fwd_pd._op else _NO_MEMORY
 
         def _call(self) -> _Call:
-            inputs = {
-                "src": (DNNL_ARG_SRC, self.src_desc),
-                "diff_dst": (DNNL_ARG_DIFF_DST, self.diff_dst_desc),
-                "out": (DNNL_ARG_DIFF_SRC, self.diff_src_desc),
-            }
-            return _Call(self._op.backward, inputs, {}, takes_workspace=self._op == self.hint_fwd_pd._op)
+            return _Call(
+                self._op.backward,
+                inputs={
+                    "src": (DNNL_ARG_SRC, self.src_desc),
+                    "diff_dst": (DNNL_ARG_DIFF_DST, self.diff_dst_desc),
+                },
+                outputs={"out": (DNNL_ARG_DIFF_SRC, self.diff_src_desc)},
+                takes_workspace=self._op == self.hint_fwd_pd._op,
+            )
 
 
 _ALL_FLAGS = functools.reduce(operator.or_, normalization_flags)
@@ -776,21 +764,23 @@ class batch_normalization_forward(_primitive):
             return _workspace_desc(self, training=training) if kept else _NO_MEMORY
 
         def _call(self) -> _Call:
-            inputs = {"src": (DNNL_ARG_SRC, self.src_desc), "out": (DNNL_ARG_DST, self.dst_desc)}
+            inputs = {"src": (DNNL_ARG_SRC, self.src_desc)}
+            outputs = {"out": (DNNL_ARG_DST, self.dst_desc)}
             if self._uses(normalization_flags.use_scale):
                 inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
             if self._uses(normalization_flags.use_shift):
                 inputs["shift"] = DNNL_ARG_SHIFT, self.weights_desc
             if self._uses(normalization_flags.fuse_norm_add_relu):
                 inputs["add"] = DNNL_ARG_SRC_1, self.src_desc
-            statistics = (DNNL_ARG_MEAN, self.mean_desc), (DNNL_ARG_VARIANCE, self.variance_desc)
-            takes_workspace = not self.workspace_desc.is_zero
+            method: Callable[..., Any] = self._op.forward_training
             if self._uses(normalization_flags.use_global_stats):
-                inputs["mean"], inputs["variance"] = statistics
-                return _Call(self._op.forward_inference, inputs, {}, takes_workspace)
-            training = self.prop_kind == prop_kind.forward_training
-            results = dict(enumerate(statistics, start=1)) if training else {}
-            return _Call(self._op.forward_training, inputs, results, takes_workspace)
+                method = self._op.forward_inference
+                inputs["mean"] = DNNL_ARG_MEAN, self.mean_desc
+                inputs["variance"] = DNNL_ARG_VARIANCE, self.variance_desc
+            elif self.prop_kind == prop_kind.forward_training:
+                outputs["out_mean"] = DNNL_ARG_MEAN, self.mean_desc
+                outputs["out_variance"] = DNNL_ARG_VARIANCE, self.variance_desc
+            return _Call(method, inputs, outputs, takes_workspace=not self.workspace_desc.is_zero)
 
 
 class batch_normalization_backward(_primitive):
@@ -865,20 +855,19 @@ class batch_normalization_backward(_primitive):
             inputs = {
                 "src": (DNNL_ARG_SRC, self.src_desc),
                 "diff_dst": (DNNL_ARG_DIFF_DST, self.diff_dst_desc),
-                "out": (DNNL_ARG_DIFF_SRC, self.diff_src_desc),
                 "mean": (DNNL_ARG_MEAN, self.mean_desc),
                 "variance": (DNNL_ARG_VARIANCE, self.variance_desc),
             }
-            results = {}
+            outputs = {"out": (DNNL_ARG_DIFF_SRC, self.diff_src_desc)}
             with_weights = self.prop_kind == prop_kind.backward
             if self._uses(normalization_flags.use_scale):
                 inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
                 if with_weights:
-                    results[1] = DNNL_ARG_DIFF_SCALE, self.weights_desc
+                    outputs["out_scale"] = DNNL_ARG_DIFF_SCALE, self.weights_desc
             if self._uses(normalization_flags.use_shift) and with_weights:
-                results[2] = DNNL_ARG_DIFF_SHIFT, self.weights_desc
+                outputs["out_shift"] = DNNL_ARG_DIFF_SHIFT, self.weights_desc
             if self._uses(normalization_flags.fuse_norm_add_relu):
-                inputs["out_add"] = DNNL_ARG_DIFF_SRC_1, self.diff_src_desc
+                outputs["out_add"] = DNNL_ARG_DIFF_SRC_1, self.diff_src_desc
             constant = self._uses(normalization_flags.use_global_stats)
             method = self._op.backward_inference if constant else self._op.backward_training
-            return _Call(method, inputs, results, takes_workspace=not self.workspace_desc.is_zero)
+            return _Call(method, inputs, outputs, takes_workspace=not self.workspace_desc.is_zero)

@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cynorm._tensor import once_per_kind
+from cynorm._tensor import checked
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN, _finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import TypeAlias
 
     from cynorm._typing import Array
-
-    _Kind: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
 
 __all__ = [
     "FusedBatchNorm",
@@ -78,7 +75,7 @@ def lrn(
     beta: float = 0.5,
     name: str | None = None,
     *,
-    out: Any = None,
+    out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
     """``tf.raw_ops.LRN``: local response normalization across the last axis.
@@ -118,7 +115,7 @@ def lrn(
     >>> lrn(np.float32([[[[1, 2, 3]]]]), depth_radius=1, beta=1).round(3)
     array([[[[0.167, 0.133, 0.214]]]], dtype=float32)
     """
-    _verify_lrn((input,))
+    _verify_lrn((input, out))
     return _lrn(depth_radius, bias, alpha, beta).forward(input, out, num_threads=num_threads)
 
 
@@ -132,7 +129,7 @@ def lrn_grad(
     beta: float = 0.5,
     name: str | None = None,
     *,
-    out: Any = None,
+    out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
     """``tf.raw_ops.LRNGrad``: the gradient of :func:`lrn`.
@@ -179,7 +176,7 @@ def lrn_grad(
     >>> lrn_grad(x, x, lrn(x, 1, beta=1), 1, beta=1).round(3)
     array([[[[ 0.076, -0.233, -0.168]]]], dtype=float32)
     """
-    _verify_lrn_grad((input_grads, input_image, output_image))
+    _verify_lrn_grad((input_grads, input_image, output_image, out))
     op = _lrn(depth_radius, bias, alpha, beta)
     return op.backward(input_grads, input_image, out, dst=output_image, num_threads=num_threads)
 
@@ -196,7 +193,7 @@ def fused_batch_norm(
     is_training: bool = True,
     name: str | None = None,
     *,
-    out: Any = None,
+    out: Array | None = None,
     num_threads: int | None = None,
 ) -> FusedBatchNorm:
     """``tf.raw_ops.FusedBatchNormV3``: batch normalization, training or inference.
@@ -258,8 +255,7 @@ def fused_batch_norm(
         reads_statistics = "When is_training=false"
     else:
         reads_statistics = "When exponential_avg_factor != 1" if exponential_avg_factor != 1 else ""
-    _verify_fused_batch_norm((x, scale, offset, mean, variance), data_format, reads_statistics)
-    bn = _batch_norm(epsilon, data_format)
+    bn = _batch_norm((x, scale, offset, mean, variance, out), data_format, epsilon, reads_statistics)
     if not is_training:
         y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
         return FusedBatchNorm(y, mean, variance, mean, variance, _EMPTY)
@@ -296,7 +292,7 @@ def fused_batch_norm_grad(
     is_training: bool = True,
     name: str | None = None,
     *,
-    out: Any = None,
+    out: Array | None = None,
     num_threads: int | None = None,
 ) -> FusedBatchNormGrad:
     """``tf.raw_ops.FusedBatchNormGradV3``: the gradient of :func:`fused_batch_norm`.
@@ -345,8 +341,7 @@ def fused_batch_norm_grad(
     >>> grads.x_backprop.ravel(), grads.scale_backprop, grads.offset_backprop
     (array([0., 0.], dtype=float32), array([2.], dtype=float32), array([4.], dtype=float32))
     """
-    _verify_fused_batch_norm_grad((y_backprop, x, scale, reserve_space_1, reserve_space_2), data_format)
-    bn = _batch_norm(epsilon, data_format)
+    bn = _batch_norm_grad((y_backprop, x, scale, reserve_space_1, reserve_space_2, out), data_format, epsilon)
     if is_training:
         grads = bn.backward_training(
             y_backprop,
@@ -371,43 +366,37 @@ def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> LRN:
     return LRN(2 * depth_radius + 1, alpha, beta, _finite("bias", bias), layout="NHWC", divisor=1)
 
 
-@lru_cache(maxsize=256, typed=True)
-def _batch_norm(epsilon: float, data_format: str) -> BatchNorm:
-    return BatchNorm(epsilon, layout=data_format)
-
-
-def _kinds(arrays: tuple[Array, ...], *names: str) -> list[_Kind]:
-    """The shape and dtype of each array."""
-    for name, array in zip(names, arrays, strict=True):
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"{name} must be a NumPy array, got {type(array).__name__}")
-    return [(array.shape, array.dtype) for array in arrays]
-
-
-@once_per_kind
-def _verify_lrn(arrays: tuple[Array]) -> None:
-    ((shape, dtype),) = _kinds(arrays, "input")
-    _verify_attribute("T", dtype, _DATA_TYPES)
-    if len(shape) != 4:
+@checked(("input", "out"), outputs=1, optional=("out",))
+def _verify_lrn(arrays: tuple[Array, Array | None]) -> None:
+    input, out = arrays
+    _verify_attribute("T", input.dtype, _DATA_TYPES)
+    if input.ndim != 4:
         raise ValueError("in must be 4-dimensional")
+    _verify_out(out, "input", input)
 
 
-@once_per_kind
-def _verify_lrn_grad(arrays: tuple[Array, ...]) -> None:
-    input_grads, input_image, output_image = _kinds(arrays, "input_grads", "input_image", "output_image")
-    shape, dtype = input_grads
-    _verify_attribute("T", dtype, _DATA_TYPES)
+@checked(("input_grads", "input_image", "output_image", "out"), outputs=1, optional=("out",))
+def _verify_lrn_grad(arrays: tuple[Array, Array, Array, Array | None]) -> None:
+    input_grads, input_image, output_image, out = arrays
+    _verify_attribute("T", input_grads.dtype, _DATA_TYPES)
     _verify_same_type("LRNGrad", 1, input_image, input_grads)
     _verify_same_type("LRNGrad", 2, output_image, input_grads)
-    if len(shape) != 4 or len(input_image[0]) != 4:
+    if input_grads.ndim != 4 or input_image.ndim != 4:
         raise ValueError("inputs must be 4-dimensional")
-    if input_image[0] != shape or output_image[0] != shape:
+    if not input_grads.shape == input_image.shape == output_image.shape:
         raise ValueError("input_grads, input_image, and out_image should have the same shape")
+    _verify_out(out, "input_grads", input_grads)
 
 
-@once_per_kind
-def _verify_fused_batch_norm(arrays: tuple[Array, ...], data_format: str, reads_statistics: str) -> None:
-    x, scale, offset, mean, variance = _kinds(arrays, "x", "scale", "offset", "mean", "variance")
+@checked(("x", "scale", "offset", "mean", "variance", "out"), outputs=1, optional=("out",))
+def _batch_norm(
+    arrays: tuple[Array, Array, Array, Array, Array, Array | None],
+    data_format: str,
+    epsilon: float,
+    reads_statistics: str,
+) -> BatchNorm:
+    """Check the arguments of :func:`fused_batch_norm`; return what is to be called with them."""
+    x, scale, offset, mean, variance, out = arrays
     channels = _verify_image(data_format, x)
     _verify_vector("scale", scale)
     _verify_vector("offset", offset)
@@ -418,53 +407,69 @@ def _verify_fused_batch_norm(arrays: tuple[Array, ...], data_format: str, reads_
     if reads_statistics:
         _verify_length(f"{reads_statistics}, mean", mean, channels)
         _verify_length(f"{reads_statistics}, variance", variance, channels)
+    _verify_out(out, "x", x)
+    return BatchNorm(epsilon, layout=data_format)
 
 
-@once_per_kind
-def _verify_fused_batch_norm_grad(arrays: tuple[Array, ...], data_format: str) -> None:
-    y_backprop, x, scale, reserve_space_1, reserve_space_2 = _kinds(
-        arrays, "y_backprop", "x", "scale", "reserve_space_1", "reserve_space_2"
-    )
+@checked(
+    ("y_backprop", "x", "scale", "reserve_space_1", "reserve_space_2", "out"), outputs=1, optional=("out",)
+)
+def _batch_norm_grad(
+    arrays: tuple[Array, Array, Array, Array, Array, Array | None], data_format: str, epsilon: float
+) -> BatchNorm:
+    """Likewise for :func:`fused_batch_norm_grad`."""
+    y_backprop, x, scale, reserve_space_1, reserve_space_2, out = arrays
     _verify_image(data_format, y_backprop)
     channels = _verify_image(data_format, x)
     _verify_same_type("FusedBatchNormGradV3", 1, x, y_backprop)
     _verify_vector("scale", scale)
     _verify_vector("saved mean", reserve_space_1)
     _verify_vector("saved variance", reserve_space_2)
-    if x[0] != y_backprop[0]:
+    if x.shape != y_backprop.shape:
         raise ValueError(
-            f"x and y_backprop must have same shape, but x has shape {_debug_string(x[0])} "
-            f"and y_backprop has shape {_debug_string(y_backprop[0])}"
+            f"x and y_backprop must have same shape, but x has shape {_debug_string(x.shape)} "
+            f"and y_backprop has shape {_debug_string(y_backprop.shape)}"
         )
     _verify_length("scale", scale, channels)
     _verify_length("reserve_space_1", reserve_space_1, channels)
     _verify_length("reserve_space_2", reserve_space_2, channels)
+    _verify_out(out, "x", x)
+    return BatchNorm(epsilon, layout=data_format)
 
 
-def _verify_image(data_format: str, x: _Kind) -> int:
+def _verify_image(data_format: str, x: Array) -> int:
     """Check an input of batch normalization; return its number of channels."""
     if data_format not in _DATA_FORMATS:
         raise ValueError(_not_allowed("data_format", f'"{data_format}"', [f'"{f}"' for f in _DATA_FORMATS]))
-    shape, dtype = x
-    _verify_attribute("T", dtype, _DATA_TYPES)
-    if len(shape) != len(data_format):
-        raise ValueError(f"input must be {len(data_format)}-dimensional{_debug_string(shape)}")
-    return shape[data_format.index("C")]
+    _verify_attribute("T", x.dtype, _DATA_TYPES)
+    if x.ndim != len(data_format):
+        raise ValueError(f"input must be {len(data_format)}-dimensional{_debug_string(x.shape)}")
+    channels: int = x.shape[data_format.index("C")]
+    return channels
 
 
-def _verify_vector(name: str, vector: _Kind) -> None:
-    shape, dtype = vector
-    _verify_attribute("U", dtype, _PARAMETER_TYPES)
-    if len(shape) != 1:
-        raise ValueError(f"{name} must be 1-dimensional{_debug_string(shape)}")
+def _verify_vector(name: str, vector: Array) -> None:
+    _verify_attribute("U", vector.dtype, _PARAMETER_TYPES)
+    if vector.ndim != 1:
+        raise ValueError(f"{name} must be 1-dimensional{_debug_string(vector.shape)}")
 
 
-def _verify_length(name: str, vector: _Kind, channels: int) -> None:
-    (length,) = vector[0]
-    if length != channels:
+def _verify_length(name: str, vector: Array, channels: int) -> None:
+    if len(vector) != channels:
         raise ValueError(
-            f"{name} must have the same number of elements as the channels of x, got {length} and {channels}"
+            f"{name} must have the same number of elements as the channels of x, "
+            f"got {len(vector)} and {channels}"
         )
+
+
+def _verify_out(out: Array | None, name: str, like: Array) -> None:
+    """`out` is no argument of TensorFlow's, and this complaint not its own."""
+    if out is None:
+        return
+    if out.shape != like.shape:
+        raise ValueError(f"out must have the shape of {name}, {like.shape}, got {out.shape}")
+    if out.dtype != like.dtype:
+        raise TypeError(f"out must have the dtype of {name}, {like.dtype}, got {out.dtype}")
 
 
 def _verify_attribute(attribute: str, dtype: np.dtype[Any], allowed: tuple[str, ...]) -> None:
@@ -478,11 +483,11 @@ def _not_allowed(attribute: str, given: str, allowed: Iterable[str]) -> str:
     )
 
 
-def _verify_same_type(op: str, index: int, given: _Kind, expected: _Kind) -> None:
-    if given[1] != expected[1]:
+def _verify_same_type(op: str, index: int, given: Array, expected: Array) -> None:
+    if given.dtype != expected.dtype:
         raise TypeError(
             f"cannot compute {op} as input #{index}(zero-based) was expected to be a "
-            f"{_type_name(expected[1])} tensor but is a {_type_name(given[1])} tensor"
+            f"{_type_name(expected.dtype)} tensor but is a {_type_name(given.dtype)} tensor"
         )
 
 

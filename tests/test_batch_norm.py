@@ -724,6 +724,55 @@ def test_diff_add_in_a_given_array(layout, shape, activation, training):
             assert_same_bits(one, wanted)
 
 
+@pytest.mark.parametrize("step", [1, 3, -2])
+@pytest.mark.parametrize("half_parameters", [False, True])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NC", "nChw8c"])
+@each_dtype
+def test_statistics_and_their_gradients_in_given_arrays(layout, dtype, half_parameters, step):
+    """out_mean= and its like are written: in any strides, in float32 or in the data's own dtype."""
+    case = Case((3, 21, 6, 7)[: 2 + reference.spatial_ndim(layout)], dtype, layout)
+    scale = case.scale.astype(dtype) if half_parameters else case.scale
+
+    def target():
+        buffer = np.full(70, 77, scale.dtype)
+        return buffer[::step][:21], buffer
+
+    expected = case.operator.forward_training(case.src, scale, case.shift)
+    (mean, around_mean), (variance, around_variance) = target(), target()
+    results = case.operator.forward_training(
+        case.src, scale, case.shift, out_mean=mean, out_variance=variance
+    )
+    assert results[1] is mean and results[2] is variance
+    assert_same_bits(results[0], expected[0])
+    for got, wanted, around in zip(results[1:], expected[1:], (around_mean, around_variance), strict=True):
+        assert_same_bits(take(got, around), wanted.astype(scale.dtype))
+    statistics = {"mean": expected[1], "variance": expected[2]}
+    for method in (case.operator.backward_training, case.operator.backward_inference):
+        expected_gradients = method(case.diff_dst, case.src, scale=scale, **statistics)
+        (diff_scale, around_scale), (diff_shift, around_shift) = target(), target()
+        gradients = method(
+            case.diff_dst, case.src, scale=scale, **statistics, out_scale=diff_scale, out_shift=diff_shift
+        )
+        assert gradients.diff_scale is diff_scale and gradients.diff_shift is diff_shift
+        assert_same_bits(gradients.diff_src, expected_gradients.diff_src)
+        assert_same_bits(take(diff_scale, around_scale), expected_gradients.diff_scale)
+        assert_same_bits(take(diff_shift, around_shift), expected_gradients.diff_shift)
+
+
+def test_one_call_forms_write_where_asked():
+    src = random_values(np.random.default_rng(1), (2, 5, 3, 3), FLOAT32)
+    mean, variance, diff_scale, diff_shift = np.empty((4, 5), np.float32)
+    results = cynorm.batch_norm(src, out_mean=mean, out_variance=variance)
+    assert results[1] is mean and results[2] is variance
+    gradients = cynorm.batch_norm_backward(
+        src, src, mean=mean, variance=variance, out_scale=diff_scale, out_shift=diff_shift
+    )
+    assert gradients.diff_scale is diff_scale and gradients.diff_shift is diff_shift
+    expected = cynorm.batch_norm_backward(src, src, mean=mean, variance=variance)
+    for got, wanted in zip(gradients[:3], expected[:3], strict=True):
+        assert_same_bits(got, wanted)
+
+
 ORDERS = [
     lambda array: array,
     np.asfortranarray,

@@ -1,5 +1,7 @@
 """What BatchNorm refuses: errors name the argument and what was given and is allowed; nothing is written."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -253,6 +255,59 @@ def test_diff_add():
     refused(ValueError, "must not overlap out", out_add=buffer[1:3])
     refused(ValueError, "must not overlap out", out_add=buffer[2:])
     refused(ValueError, "must not overlap out", out_add=diff_dst, out=diff_dst)
+
+
+PARAMETER_OUTPUTS = {
+    "forward_training": ("out_mean", "out_variance"),
+    "backward_training": ("out_scale", "out_shift"),
+    "backward_inference": ("out_scale", "out_shift"),
+}
+
+
+def good_call(method, src, **given):
+    """A call of some method with good arguments, and those given."""
+    bn = cynorm.BatchNorm()
+    if method == "forward_training":
+        return bn.forward_training(src, **given)
+    return getattr(bn, method)(src, src, mean=vector(), variance=vector(), **given)
+
+
+@pytest.mark.parametrize("method", PARAMETER_OUTPUTS)
+def test_outputs_of_parameters(method):
+    """out_mean and its like are writable parameters, and no two outputs overlap."""
+    src, out, good, fixed = array(), array(fill=7), vector(fill=7), vector()
+    fixed.flags.writeable = False
+    repeated = np.broadcast_to(vector(1, fill=7), 8)
+    repeated.flags.writeable = True
+    first, second = PARAMETER_OUTPUTS[method]
+    for name in (first, second):
+        for error, words, wrong in [
+            (ValueError, ["(8,)", "(7,)"], vector(7)),
+            (ValueError, ["(8,)", (8, 1)], array((8, 1))),
+            (TypeError, ["float32", "float64"], vector(dtype=np.float64)),
+            (TypeError, ["list"], [1.0] * 8),
+            (ValueError, ["read-only"], fixed),
+            (ValueError, ["overlap itself"], repeated),
+            (ValueError, ["overlap out"], out[0, 0, :2].reshape(8)),
+        ]:
+            refuses(error, name, *words, call=partial(good_call, method, src, **{"out": out, name: wrong}))
+    for pair in ((good, good), (good, good[::-1])):
+        given = {"out": out, first: pair[0], second: pair[1]}
+        refuses(ValueError, f"{second} must not overlap {first}", call=partial(good_call, method, src, **given))
+    assert (out == 7).all() and (good == 7).all() and (repeated == 7).all() and (src == 1).all()
+
+
+def test_running_statistics_do_not_overlap():
+    """With one another, or with another output."""
+    src, out, running = array(), array(fill=7), vector(fill=7)
+    for given in (
+        {"running_mean": running, "running_variance": running},
+        {"running_mean": running, "out_mean": running},
+        {"running_variance": out[1, 0, :2].reshape(8)},
+    ):
+        call = partial(good_call, "forward_training", src, out=out, **given)
+        refuses(ValueError, "running", "overlap", call=call)
+    assert (out == 7).all() and (running == 7).all()
 
 
 def test_momentum():

@@ -10,7 +10,7 @@ import pytest
 
 import cynorm
 import reference
-from cynorm._tensor import once_per_kind
+from cynorm._tensor import checked, keyword_arguments
 
 LRN = cynorm.LRN(alpha=1.0)
 SRC = np.random.default_rng(0).standard_normal((2, 8, 3, 4)).astype(np.float32)
@@ -211,13 +211,12 @@ def test_a_check_runs_once_for_each_kind_of_arrays():
     base = np.ones((2, 3), np.float32)
     read_only = base.copy()
     read_only.flags.writeable = False
-    kinds = [
-        *((base.astype(dtype),) for dtype in ("f4", ">f4", "f8", "f2", "i4", ml_dtypes.bfloat16)),
-        (base.T,), (base[0],), (base[:, :0],), (read_only,), (None,), (base, base), (base, None), (None, base), (),
-    ]  # fmt: skip
+    others = [base.astype(dtype) for dtype in ("f4", ">f4", "f8", "f2", "i4", ml_dtypes.bfloat16)]
+    others += [base.T, base[0], base[:, :0], read_only, None]
+    kinds = [(base, base), (None, base), *((other, None) for other in others)]
     runs = []
 
-    @once_per_kind
+    @checked(("a", "b"), outputs=0, optional=("a", "b"))
     def check(arrays, *attributes):
         runs.append(arrays)
         return len(runs)
@@ -226,15 +225,78 @@ def test_a_check_runs_once_for_each_kind_of_arrays():
         results = [check(arrays, *attributes) for arrays in kinds]
         assert len(set(results)) == len(kinds)
         assert [check(arrays, *attributes) for arrays in kinds] == results
-    assert check((np.zeros((6, 4), np.float32)[::3, 3:0:-1],)) == 1
-    assert check(([1.0],)) != check(([1.0],)), "what is no array is of no kind"
+    assert check((np.zeros((6, 4), np.float32)[::3, 3:0:-1], None)) == check((base, None))
 
 
 def test_a_check_that_fails_is_not_remembered():
-    @once_per_kind
+    @checked(("a",), outputs=0)
     def check(arrays):
         raise ValueError
 
     for _ in range(2):
         with pytest.raises(ValueError):
             check((np.ones(1),))
+
+
+def test_arguments_are_arrays_and_outputs_writable():
+    @checked(("a", "b", "c"), outputs=2, optional=("c",))
+    def check(arrays):
+        return True
+
+    one, read_only = np.ones((2, 2)), np.ones((2, 2))
+    read_only.flags.writeable = False
+    assert check((read_only, one[0], None))
+    for a, name in (([1.0], "list"), (None, "NoneType"), (1.0, "float")):
+        with pytest.raises(TypeError, match=f"^a must be a NumPy array, got {name}"):
+            check((a, one, one))
+    for b, c, text in (
+        (read_only, None, "b must be writable, got a read-only array"),
+        (one[0], read_only, "c must be writable"),
+        (None, one, "b must be a NumPy array, got NoneType"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^{text}"):
+            check((one, b, c))
+
+
+def test_outputs_share_no_memory():
+    """They may be an input itself; the same kind of arrays is checked again in every call."""
+
+    @checked(("a", "b", "c"), outputs=2)
+    def check(arrays):
+        return True
+
+    memory = np.zeros(40)
+    first, second, third, input = memory[:4], memory[4:8], memory[8:12], memory[20:24]
+    for b, c in [(first, second), (input, second), (first[::-1], input), (memory[:8:2], memory[1:8:2])]:
+        assert check((input, b, c))
+    assert check((memory[:0], memory[:0], memory[:0]))
+    for arrays, text in [
+        ((input, first, first), "c must not overlap b, got memory at 0x"),
+        ((input, first, first[::-1]), "c must not overlap b, got memory at 0x"),
+        ((input, first, memory[3:7]), "c must not overlap b, got memory at 0x"),
+        ((input, input, input), "c must not overlap b, got memory at 0x"),
+        ((input, input[::-1], third), "b must be the same array or not overlap a, got memory at 0x"),
+        ((input, first, memory[21:25]), "c must be the same array or not overlap a, got memory at 0x"),
+        ((input, first, input[:2]), "c must be the same array or not overlap a, got memory at 0x"),
+        ((input, np.broadcast_to(memory[:1], 4), first), "b must not overlap itself, got strides"),
+    ]:
+        for given in arrays:
+            given.flags.writeable = True
+        with pytest.raises(ValueError, match=f"^{text}"):
+            check(arrays)
+
+
+def test_plain_tensors_are_seen_in_blocks():
+    """Without a copy, whatever the strides; other arrays are left as they are."""
+    plain = np.arange(2 * 16 * 6, dtype=np.float32).reshape(2, 6, 16).swapaxes(1, 2)[:, :, ::-2]
+    vector = np.ones(16, np.float32)
+    seen, left = keyword_arguments(("tensor", "vector"), (plain, vector), 3, 8).values()
+    assert left is vector
+    assert seen.shape == (2, 2, 3, 8) and np.shares_memory(seen, plain) and seen.flags.writeable
+    np.testing.assert_array_equal(np.moveaxis(seen, -1, 2).reshape(plain.shape), plain)
+    plain.flags.writeable = False
+    seen = keyword_arguments(("tensor",), (plain,), 3, 16)["tensor"]
+    assert seen.shape == (2, 1, 3, 16) and not seen.flags.writeable
+    held = keyword_arguments(("tensor",), (np.ones((1, 8, 4)),), 3, 8)["tensor"]
+    assert (held == 1).all() and held.base is not None
+    assert keyword_arguments(("tensor",), (plain,), 0, 1)["tensor"] is plain
