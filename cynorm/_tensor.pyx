@@ -2,7 +2,7 @@
 """NumPy arrays as cynorm_tensor, and the checks that every operator makes of them."""
 
 import operator
-from functools import wraps
+from functools import lru_cache, wraps
 
 cimport numpy as cnp
 import numpy as np
@@ -341,7 +341,12 @@ def checked(tuple names not None, int outputs, tuple optional not None=()):
         def remembering(tuple arrays not None, *attributes):
             kind = kinds(arrays)
             key = kind, attributes
-            result = remembered if kind is None else remembered.get(key, remembered)
+            result = remembered
+            if kind is not None:
+                try:
+                    result = remembered.get(key, remembered)
+                except TypeError:  # an attribute cannot be hashed: check says what is wrong with it, if it is
+                    kind = None
             if result is remembered:
                 for i, array in enumerate(arrays):
                     if not isinstance(array, np.ndarray) and not (array is None and names[i] in optional):
@@ -351,13 +356,29 @@ def checked(tuple names not None, int outputs, tuple optional not None=()):
                 result = check(arrays, *attributes)
                 if len(remembered) >= 1024:
                     remembered.clear()
-                remembered[key] = result
+                if kind is not None:
+                    remembered[key] = result
             check_outputs(arrays, names, inputs)
             return result
 
         return remembering
 
     return decorate
+
+
+def remembered(make):
+    """Decorate ``make(...)``, which makes an operator of its parameters: equal ones of equal types share one.
+    What cannot be hashed is left to `make`, which says what is wrong with it, if it is."""
+    cached = lru_cache(maxsize=256, typed=True)(make)
+
+    @wraps(make)
+    def remembering(*arguments, **named):
+        try:
+            return cached(*arguments, **named)
+        except TypeError:
+            return make(*arguments, **named)
+
+    return remembering
 
 
 def keyword_arguments(tuple keywords not None, tuple arrays not None, int plain_ndim, int block):

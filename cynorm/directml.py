@@ -11,14 +11,13 @@ happens here.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cynorm._tensor import checked
-from cynorm.batch_norm import Activation, BatchNorm
-from cynorm.lrn import LRN, _finite
+from cynorm._tensor import checked, remembered
+from cynorm.batch_norm import _ACTIVATIONS, Activation, BatchNorm
+from cynorm.lrn import LRN, _choice, _finite
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -136,7 +135,7 @@ _BN_TRAINING = _Constraints((1, 8), ("input", "fused_add"), ("scale", "bias"), _
 _BN_GRAD = _Constraints((1, 8), ("input", "input_gradient"), ("mean", "variance", "scale"), _THREE)
 
 
-@lru_cache(maxsize=256, typed=True)
+@remembered
 def _lrn(
     cross_channel: bool, local_size: int, alpha: float, beta: float, bias: float, divisor: float | None
 ) -> LRN:
@@ -151,12 +150,15 @@ def _lrn(
     )
 
 
-@lru_cache(maxsize=256, typed=True)
+@remembered
 def _batch_norm(
     axes: tuple[int, ...], epsilon: float, fused_activation: str | Activation | None = None
 ) -> BatchNorm:
     if isinstance(fused_activation, str):
-        fused_activation = Activation(fused_activation.lower().removeprefix("dml_operator_activation_"))
+        name = fused_activation.lower().removeprefix("dml_operator_activation_")
+        fused_activation = Activation(_choice("fused_activation", name, tuple(_ACTIVATIONS)))
+    elif not isinstance(fused_activation, Activation | None):
+        raise TypeError(f"fused_activation must be an Activation, its name or None, got {fused_activation!r}")
     return BatchNorm(epsilon, axes=axes, activation=fused_activation)
 
 

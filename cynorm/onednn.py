@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cynorm._tensor import checked, keyword_arguments
+from cynorm._tensor import checked, keyword_arguments, remembered
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import SupportsIndex
 
     from cynorm._typing import Array
 
@@ -129,6 +130,8 @@ _DTYPE_NAMES = {
 
 
 def _dtype(kind: data_type) -> np.dtype[Any]:
+    if kind == data_type.undef:
+        raise ValueError("data_type must be that of an element, got undef, as in a descriptor that is_zero")
     if kind == data_type.bf16:
         # Registers "bfloat16" with NumPy; an optional dependency.
         import ml_dtypes  # noqa: F401
@@ -173,13 +176,14 @@ class memory_desc:
     inner_blk: int = field(init=False)
 
     def __post_init__(self, format: str | tuple[int, ...]) -> None:
-        dims = tuple(self.dims)
-        if any(n < 0 for n in dims):
-            raise ValueError(f"dims must not be negative, got {dims}")
+        dims = _integers("dims", self.dims)
+        if self.data_type not in tuple(data_type):
+            names = ", ".join(kind.name for kind in data_type)
+            raise ValueError(f"data_type must be one of {names}, got {self.data_type!r}")
         kind = data_type(self.data_type)
         block = 1
         if not isinstance(format, str):
-            strides = tuple(format)
+            strides = _integers("format", format)
             if len(strides) != len(dims):
                 raise ValueError(
                     f"format must have one stride for each of the {len(dims)} dims, got {strides}"
@@ -224,11 +228,12 @@ class memory_desc:
         return self.data_type == data_type.undef
 
     def get_size(self) -> int:
-        """Bytes that the tensor spans in memory, padding included."""
+        """Bytes that the tensor spans in memory, padding and the gap after its last slice included."""
         if self.is_zero or 0 in self.shape:
             return 0
-        last = sum((n - 1) * stride for n, stride in zip(self.shape, self.byte_strides, strict=True))
-        return last + self.dtype.itemsize
+        axes = [(n, stride) for n, stride in zip(self.shape, self.byte_strides, strict=True) if n > 1]
+        last = sum((n - 1) * stride for n, stride in axes) + self.dtype.itemsize
+        return max([last, *(n * stride for n, stride in axes)])
 
     def empty(self) -> Array:
         """Allocate an array of this descriptor, uninitialized."""
@@ -237,6 +242,16 @@ class memory_desc:
     def wrap(self, buffer: bytes | bytearray | memoryview | Array) -> Array:
         """Look at a C-contiguous buffer of at least `get_size()` bytes as an array of this descriptor."""
         return np.ndarray(self.shape, self.dtype, buffer, strides=self.byte_strides)
+
+
+def _integers(name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    try:
+        integers = tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise TypeError(f"{name} must be integers, got {values!r}") from None
+    if any(value < 0 for value in integers):
+        raise ValueError(f"{name} must not be negative, got {integers}")
+    return integers
 
 
 def _array_shape(dims: tuple[int, ...], block: int) -> tuple[int, ...]:
@@ -383,8 +398,9 @@ class _primitive:
         ----------
         args : dict
             The arguments of this class by index, for instance ``{DNNL_ARG_SRC: src, DNNL_ARG_DST: dst}``:
-            arrays of the shape and type that their descriptors say. Their strides are their own. Others are
-            ignored.
+            arrays of the shape and type that their descriptors say. Their strides are their own. What is
+            written may be an array that is read, as oneDNN allows, and shares no memory otherwise. Arguments of
+            other indices are ignored.
 
         Raises
         ------
@@ -439,6 +455,9 @@ class _Descriptor:
         raise NotImplementedError
 
     def __post_init__(self) -> None:
+        for name in self._tensors:
+            if not isinstance(getattr(self, name), memory_desc):
+                raise TypeError(f"{name} must be a memory_desc, got {type(getattr(self, name)).__name__}")
         self._verify()
         source = getattr(self, self._tensors[0])
         if source.strides is None:
@@ -465,8 +484,8 @@ class _Descriptor:
 
 
 # Equal parameters share one operator, so that a workspace is recognized at a glance.
-_lrn = functools.lru_cache(maxsize=256, typed=True)(LRN)
-_batch_norm = functools.lru_cache(maxsize=256, typed=True)(BatchNorm)
+_lrn: Callable[..., LRN] = remembered(LRN)
+_batch_norm: Callable[..., BatchNorm] = remembered(BatchNorm)
 
 _FLOATS = (data_type.f32, data_type.bf16, data_type.f16, data_type.f64)
 _FORWARD = (prop_kind.forward_training, prop_kind.forward_inference)
@@ -658,11 +677,11 @@ class _BatchNormalizationDescriptor(_Descriptor):
     _op: BatchNorm
 
     def _verify_flags(self) -> None:
-        flags = normalization_flags(self.flags)
-        if int(flags) & ~int(_ALL_FLAGS):
+        if not isinstance(self.flags, int) or self.flags & ~int(_ALL_FLAGS):
             raise ValueError(
                 f"flags must be made of {', '.join(str(f.name) for f in _ALL_FLAGS)}, got {self.flags!r}"
             )
+        flags = normalization_flags(self.flags)
         if normalization_flags.fuse_norm_relu in flags and normalization_flags.fuse_norm_add_relu in flags:
             raise ValueError("flags must not have both fuse_norm_relu and fuse_norm_add_relu")
         object.__setattr__(self, "flags", flags)
@@ -810,8 +829,8 @@ class batch_normalization_backward(_primitive):
 
         Attributes
         ----------
-        weights_desc, mean_desc, variance_desc : memory_desc
-            Of scale, shift and their gradients, and of the statistics.
+        weights_desc, diff_weights_desc, mean_desc, variance_desc : memory_desc
+            Of scale and shift, of their gradients, and of the statistics.
         workspace_desc : memory_desc
             That of `hint_fwd_pd`.
         impl_info_str : str
@@ -851,6 +870,10 @@ class batch_normalization_backward(_primitive):
         def workspace_desc(self) -> memory_desc:
             return self.hint_fwd_pd.workspace_desc
 
+        @property
+        def diff_weights_desc(self) -> memory_desc:
+            return self.weights_desc
+
         def _call(self) -> _Call:
             inputs = {
                 "src": (DNNL_ARG_SRC, self.src_desc),
@@ -863,9 +886,9 @@ class batch_normalization_backward(_primitive):
             if self._uses(normalization_flags.use_scale):
                 inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
                 if with_weights:
-                    outputs["out_scale"] = DNNL_ARG_DIFF_SCALE, self.weights_desc
+                    outputs["out_scale"] = DNNL_ARG_DIFF_SCALE, self.diff_weights_desc
             if self._uses(normalization_flags.use_shift) and with_weights:
-                outputs["out_shift"] = DNNL_ARG_DIFF_SHIFT, self.weights_desc
+                outputs["out_shift"] = DNNL_ARG_DIFF_SHIFT, self.diff_weights_desc
             if self._uses(normalization_flags.fuse_norm_add_relu):
                 outputs["out_add"] = DNNL_ARG_DIFF_SRC_1, self.diff_src_desc
             constant = self._uses(normalization_flags.use_global_stats)

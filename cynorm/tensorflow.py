@@ -11,12 +11,13 @@ TensorFlow's LRN accumulates half in half.
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cynorm._tensor import checked
+from cynorm._tensor import checked, remembered
 from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN, _finite
 
@@ -42,8 +43,9 @@ _TYPE_NAMES = {"float16": "half", "bfloat16": "bfloat16", "float32": "float", "f
 _DATA_TYPES = ("float16", "bfloat16", "float32")
 _PARAMETER_TYPES = ("float32",)
 
+_FLOAT = np.dtype(np.float32)
 # What an absent statistic is on the way in, and an unused reserve space on the way out.
-_EMPTY = np.zeros(0, np.float32)
+_EMPTY = np.zeros(0, _FLOAT)
 
 
 class FusedBatchNorm(NamedTuple):
@@ -253,9 +255,14 @@ def fused_batch_norm(
     variance = _EMPTY if variance is None else variance
     if not is_training:
         reads_statistics = "When is_training=false"
+    elif exponential_avg_factor != 1:
+        reads_statistics = "When exponential_avg_factor != 1"
+        if type(exponential_avg_factor) is not float or not math.isfinite(exponential_avg_factor):
+            exponential_avg_factor = _float("exponential_avg_factor", exponential_avg_factor)
     else:
-        reads_statistics = "When exponential_avg_factor != 1" if exponential_avg_factor != 1 else ""
-    bn = _batch_norm((x, scale, offset, mean, variance, out), data_format, epsilon, reads_statistics)
+        reads_statistics = ""
+    arrays = x, scale, offset, mean, variance, out
+    bn = _batch_norm(arrays, data_format, epsilon, is_training, reads_statistics)
     if not is_training:
         y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
         return FusedBatchNorm(y, mean, variance, mean, variance, _EMPTY)
@@ -263,7 +270,7 @@ def fused_batch_norm(
     if reads_statistics:
         batch_mean, batch_variance = mean.copy(), variance.copy()
     else:
-        batch_mean, batch_variance = np.zeros(scale.shape, np.float32), np.zeros(scale.shape, np.float32)
+        batch_mean, batch_variance = np.zeros(scale.shape, _FLOAT), np.zeros(scale.shape, _FLOAT)
     y, saved_mean, saved_variance = bn.forward_training(
         x,
         scale,
@@ -274,7 +281,7 @@ def fused_batch_norm(
         momentum=exponential_avg_factor,
         num_threads=num_threads,
     )
-    if x.size == 0:
+    if not x.size:
         batch_mean.fill(np.nan)
         batch_variance.fill(np.nan)
     return FusedBatchNorm(y, batch_mean, batch_variance, saved_mean, saved_variance, _EMPTY)
@@ -341,7 +348,8 @@ def fused_batch_norm_grad(
     >>> grads.x_backprop.ravel(), grads.scale_backprop, grads.offset_backprop
     (array([0., 0.], dtype=float32), array([2.], dtype=float32), array([4.], dtype=float32))
     """
-    bn = _batch_norm_grad((y_backprop, x, scale, reserve_space_1, reserve_space_2, out), data_format, epsilon)
+    arrays = y_backprop, x, scale, reserve_space_1, reserve_space_2, out
+    bn = _batch_norm_grad(arrays, data_format, epsilon, is_training)
     if is_training:
         grads = bn.backward_training(
             y_backprop,
@@ -359,11 +367,16 @@ def fused_batch_norm_grad(
     return FusedBatchNormGrad(grads.diff_src, grads.diff_scale, grads.diff_shift, _EMPTY, _EMPTY)
 
 
-@lru_cache(maxsize=256, typed=True)
+@remembered
 def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> LRN:
-    if not 0 <= depth_radius < _INT_MAX:
-        raise ValueError(f"depth_radius = {depth_radius} larger than int max")
-    return LRN(2 * depth_radius + 1, alpha, beta, _finite("bias", bias), layout="NHWC", divisor=1)
+    try:
+        radius = operator.index(depth_radius)
+    except TypeError:
+        raise _other_kind("int", "depth_radius", depth_radius) from None
+    if not 0 <= radius < _INT_MAX:
+        raise ValueError(f"depth_radius = {radius} larger than int max")
+    parameters = _float("alpha", alpha), _float("beta", beta), _float("bias", bias)
+    return LRN(2 * radius + 1, *parameters, layout="NHWC", divisor=1)
 
 
 @checked(("input", "out"), outputs=1, optional=("out",))
@@ -393,6 +406,7 @@ def _batch_norm(
     arrays: tuple[Array, Array, Array, Array, Array, Array | None],
     data_format: str,
     epsilon: float,
+    is_training: bool,
     reads_statistics: str,
 ) -> BatchNorm:
     """Check the arguments of :func:`fused_batch_norm`; return what is to be called with them."""
@@ -408,14 +422,17 @@ def _batch_norm(
         _verify_length(f"{reads_statistics}, mean", mean, channels)
         _verify_length(f"{reads_statistics}, variance", variance, channels)
     _verify_out(out, "x", x)
-    return BatchNorm(epsilon, layout=data_format)
+    return _make(data_format, epsilon, is_training)
 
 
 @checked(
     ("y_backprop", "x", "scale", "reserve_space_1", "reserve_space_2", "out"), outputs=1, optional=("out",)
 )
 def _batch_norm_grad(
-    arrays: tuple[Array, Array, Array, Array, Array, Array | None], data_format: str, epsilon: float
+    arrays: tuple[Array, Array, Array, Array, Array, Array | None],
+    data_format: str,
+    epsilon: float,
+    is_training: bool,
 ) -> BatchNorm:
     """Likewise for :func:`fused_batch_norm_grad`."""
     y_backprop, x, scale, reserve_space_1, reserve_space_2, out = arrays
@@ -434,11 +451,13 @@ def _batch_norm_grad(
     _verify_length("reserve_space_1", reserve_space_1, channels)
     _verify_length("reserve_space_2", reserve_space_2, channels)
     _verify_out(out, "x", x)
-    return BatchNorm(epsilon, layout=data_format)
+    return _make(data_format, epsilon, is_training)
 
 
 def _verify_image(data_format: str, x: Array) -> int:
     """Check an input of batch normalization; return its number of channels."""
+    if not isinstance(data_format, str):
+        raise _other_kind("string", "data_format", data_format)
     if data_format not in _DATA_FORMATS:
         raise ValueError(_not_allowed("data_format", f'"{data_format}"', [f'"{f}"' for f in _DATA_FORMATS]))
     _verify_attribute("T", x.dtype, _DATA_TYPES)
@@ -470,6 +489,23 @@ def _verify_out(out: Array | None, name: str, like: Array) -> None:
         raise ValueError(f"out must have the shape of {name}, {like.shape}, got {out.shape}")
     if out.dtype != like.dtype:
         raise TypeError(f"out must have the dtype of {name}, {like.dtype}, got {out.dtype}")
+
+
+def _make(data_format: str, epsilon: float, is_training: bool) -> BatchNorm:
+    if not isinstance(is_training, bool | np.bool_):
+        raise _other_kind("bool", "is_training", is_training)
+    return BatchNorm(_float("epsilon", epsilon), layout=data_format)
+
+
+def _float(name: str, value: float) -> float:
+    try:
+        return _finite(name, value)
+    except TypeError:
+        raise _other_kind("float", name, value) from None
+
+
+def _other_kind(kind: str, name: str, value: object) -> TypeError:
+    return TypeError(f"Expected {kind} for argument '{name}' not {value!r}.")
 
 
 def _verify_attribute(attribute: str, dtype: np.dtype[Any], allowed: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import tracemalloc
-from itertools import product
+from itertools import combinations, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -84,23 +84,41 @@ def get(desc, array):
     return array[:, : desc.dims[1]]
 
 
-def describe(dims, kind, tags):
-    return [memory_desc(dims, kind, tag) for tag in tags]
+def describe(dims, kind, formats):
+    return [memory_desc(dims, kind, format) for format in formats]
 
 
-def seen_in_one_way(dims, tags):
+def block_of(format):
+    """The channels in a block of a format."""
+    return int(re.search("[0-9]+", format)[0]) if "B" in format else 1
+
+
+def seen_in_one_way(dims, formats):
     """Whether formats can be mixed: plain ones go with blocks of one size that the channels fill."""
-    blocks = {int(re.search("[0-9]+", tag)[0]) if "B" in tag else 1 for tag in tags}
+    blocks = {block_of(format) for format in formats}
     return len(blocks) == 1 or (len(blocks - {1}) == 1 and dims[1] % max(blocks) == 0)
 
 
 @st.composite
+def formats(draw, dims):
+    """A tag, or the strides of any order of the dims, with gaps."""
+    tag = draw(st.sampled_from(TAGS[len(dims)]))
+    if "B" in tag or draw(st.booleans()):
+        return tag
+    strides, step = [0] * len(dims), draw(st.integers(1, 2))
+    for axis in draw(st.permutations(range(len(dims)))):
+        strides[axis] = step
+        step = step * dims[axis] + draw(st.integers(0, 3))
+    return tuple(strides)
+
+
+@st.composite
 def tensors(draw, count):
-    """Dims, type and the tags of `count` tensors of a problem."""
+    """Dims, type and the formats of `count` tensors of a problem."""
     ndims = draw(st.integers(2, 5))
     channels = draw(st.sampled_from((8, 16, 32)) | st.integers(1, 20))
     dims = (draw(st.integers(1, 3)), channels, *(draw(st.integers(1, 6)) for _ in range(ndims - 2)))
-    tags = tuple(draw(st.lists(st.sampled_from(TAGS[ndims]), min_size=count, max_size=count)))
+    tags = tuple(draw(formats(dims)) for _ in range(count))
     assume(seen_in_one_way(dims, tags))
     return {
         "dims": dims,
@@ -181,6 +199,7 @@ def run_lrn(problem, src, diff_dst):
         forward=forward,
         backward=backward,
         workspace=workspace,
+        arguments=arguments,
     )
 
 
@@ -206,8 +225,16 @@ def test_lrn_is_the_formula(problem):
     )
 
 
+def dense(tags, dims):
+    """Formats with plain ones in place of strides: some of oneDNN's kernels (in 3.2) write past strided tensors."""
+    return tuple(tag if isinstance(tag, str) else TAGS[len(dims)][0] for tag in tags)
+
+
 def peer_descriptors(dims, dtype, tags):
-    return [peer.MemoryDescriptor(dims, dtype, tag=tag) for tag in tags]
+    return [
+        peer.MemoryDescriptor(dims, dtype, **{"tag" if isinstance(tag, str) else "strides": tag})
+        for tag in tags
+    ]
 
 
 def peer_lrn(problem, tags, dtype, src, diff_dst):
@@ -244,7 +271,7 @@ def test_lrn_agrees_with_onednn(problem):
     # formats (in 3.2), and its JIT kernels may crash for the smallest windows and mistake even ones.
     plain = (TAGS[len(problem["dims"])][0],) * 4
     sound = problem["local_size"] % 2 and problem["local_size"] > 2
-    tags = problem["tags"][:1] * 4 if sound else plain
+    tags = dense(problem["tags"][:1] * 4, problem["dims"]) if sound else plain
     try:
         dst, diff_src = peer_lrn(problem, tags, src.dtype, src, diff_dst)
     except Refused:
@@ -275,12 +302,9 @@ def batch_norm_problems(draw):
     for flag in (GLOBAL, SCALE, SHIFT):
         flags |= draw(st.sampled_from((NONE, flag)))
     problem = draw(tensors(4))
-    # A mask is shared by tensors in blocks of one size.
-    assume(
-        not relu
-        or len({tag.partition("B")[2] for tag in problem["tags"]}) == 1
-        or "B" not in "".join(problem["tags"])
-    )
+    # A mask is shared by tensors that are seen in blocks of one size.
+    src, dst, diff_dst, diff_src = map(block_of, problem["tags"])
+    assume(not relu or max(src, dst) == max(src, diff_dst, diff_src))
     return problem | {"flags": flags, "epsilon": draw(st.sampled_from((1e-5, 1e-2, 0.5)))}
 
 
@@ -348,7 +372,7 @@ def batch_norm_formula(problem, values, mask=None, statistics=None):
 
 
 def run_batch_norm(problem, values):
-    """What the problem computes here, by name, with its descriptors and workspace."""
+    """What the problem computes here: results by name, descriptors, the arguments of backward, the workspace."""
     flags, kind, dims, tags = (problem[name] for name in ("flags", "kind", "dims", "tags"))
     src_desc, dst_desc, diff_dst_desc, diff_src_desc = describe(dims, kind, tags)
     forward = batch_normalization_forward.primitive_desc(
@@ -389,7 +413,13 @@ def run_batch_norm(problem, values):
         "dst": get(dst_desc, dst),
         "diff_src": get(diff_src_desc, diff_src),
     }
-    return results | gradients, forward, workspace
+    return SimpleNamespace(
+        results=results | gradients,
+        forward=forward,
+        backward=backward,
+        arguments=common | arguments,
+        workspace=workspace,
+    )
 
 
 STEPS = {
@@ -406,7 +436,7 @@ STEPS = {
 @given(batch_norm_problems())
 def test_batch_normalization_is_the_formula(problem):
     values = batch_norm_values(problem)
-    results, _, _ = run_batch_norm(problem, values)
+    results = run_batch_norm(problem, values).results
     # Which side of zero a rounded sum lies on is the kernel's to say.
     mask = wide(results["dst"]) > 0 if problem["flags"] & (RELU | ADD_RELU) else None
     expected = batch_norm_formula(problem, values, mask, (results["mean"], results["variance"]))
@@ -453,10 +483,11 @@ def test_batch_normalization_agrees_with_onednn(problem):
     values = batch_norm_values(problem)
     for name, array in vars(values).items():
         setattr(values, name, representable(array))
-    results, _, _ = run_batch_norm(problem, values)
+    results = run_batch_norm(problem, values).results
     plain = (TAGS[len(problem["dims"])][0],) * 4
     try:
-        theirs = peer_batch_norm(problem, problem["tags"], values.src.dtype, values)
+        tags = dense(problem["tags"], problem["dims"])
+        theirs = peer_batch_norm(problem, tags, values.src.dtype, values)
     except Refused:
         theirs = peer_batch_norm(problem, plain, np.dtype(np.float32), values)
     if RELU in problem["flags"]:
@@ -470,25 +501,107 @@ def test_batch_normalization_agrees_with_onednn(problem):
         assert_near_peer(results[name], got, expected[name][1] * conditioning, STEPS[name], name)
 
 
-@pytest.mark.parametrize("flags", [NONE, SCALE | SHIFT | RELU])
-def test_inference_without_global_stats_keeps_none(flags):
-    problem = {"dims": (2, 4, 3, 3), "kind": data_type.f32, "tags": ("abcd",) * 4, "flags": flags,
-               "epsilon": 0.1, "rng": np.random.default_rng(1)}  # fmt: skip
-    values = batch_norm_values(problem)
-    md = memory_desc(problem["dims"], data_type.f32, "nchw")
-    pd = batch_normalization_forward.primitive_desc(prop_kind.forward_inference, md, md, 0.1, flags)
-    dst = md.empty()
+@st.composite
+def inference_problems(draw):
+    flags = draw(st.sampled_from((NONE, RELU, ADD_RELU)))
+    for flag in (GLOBAL, SCALE, SHIFT):
+        flags |= draw(st.sampled_from((NONE, flag)))
+    problem = draw(tensors(2)) | {"epsilon": draw(st.sampled_from((1e-5, 1e-2, 0.5)))}
+    if draw(st.booleans()):
+        flags |= GLOBAL
+        problem["kind"] = data_type.s8
+    return problem | {"flags": flags}
+
+
+def inference_values(problem):
+    """As in training; of int8 they fill its range, and results exceed it now and then."""
+    if problem["kind"] != data_type.s8:
+        return batch_norm_values(problem)
+    values = batch_norm_values(problem | {"kind": data_type.f32})
+    for name in ("src", "add"):
+        setattr(values, name, problem["rng"].integers(-128, 128, problem["dims"]).astype(np.int8))
+    return values
+
+
+def assert_inferred(dst, expected, bound):
+    """Within a bound of what is expected; int8 is that rounded and saturated."""
+    if dst.dtype == np.int8:
+        expected, bound = np.clip(wide(expected), -128, 127), wide(bound) + 0.5
+    assert_within(dst.astype(np.float64), wide(expected), bound, "dst")
+
+
+def run_inference(problem, values):
+    flags = problem["flags"]
+    src_desc, dst_desc = describe(problem["dims"], problem["kind"], problem["tags"])
+    pd = batch_normalization_forward.primitive_desc(
+        prop_kind.forward_inference, src_desc, dst_desc, problem["epsilon"], flags
+    )
+    dst = dst_desc.empty()
+    mean, variance = values.mean.copy(), values.variance.copy()
     batch_normalization_forward(pd).execute(
         {
-            DNNL_ARG_SRC: values.src,
+            DNNL_ARG_SRC: put(src_desc, values.src),
+            DNNL_ARG_SRC_1: put(src_desc, values.add),
             DNNL_ARG_DST: dst,
+            DNNL_ARG_MEAN: mean,
+            DNNL_ARG_VARIANCE: variance,
             DNNL_ARG_SCALE: values.scale,
             DNNL_ARG_SHIFT: values.shift,
         }
     )
-    expected, magnitude = batch_norm_formula(problem, values)["dst"]
     assert pd.workspace_desc.is_zero
-    assert_within(dst, expected, tolerance(magnitude, dst.dtype, 16))
+    assert_same_bits(mean, values.mean)
+    assert_same_bits(variance, values.variance)
+    return get(dst_desc, dst)
+
+
+@given(inference_problems())
+def test_inference_is_the_formula(problem):
+    """And leaves mean and variance alone, whether they are given statistics or none of its arguments."""
+    values = inference_values(problem)
+    dst = run_inference(problem, values)
+    expected, magnitude = batch_norm_formula(problem, values)["dst"]
+    real = np.dtype(np.float32) if dst.dtype == np.int8 else dst.dtype
+    assert_inferred(dst, expected, tolerance(magnitude, real, 16))
+
+
+@needs_onednn
+@given(inference_problems())
+def test_inference_agrees_with_onednn(problem):
+    assume(ADD_RELU not in problem["flags"])  # not implemented on its CPU
+    values = inference_values(problem)
+    for name, array in vars(values).items():
+        setattr(values, name, representable(array))
+    dst = run_inference(problem, values)
+    flags = [name for name, bit in peer.FLAGS.items() if bit & problem["flags"]]
+
+    def theirs(kind, tags):
+        descs = describe(problem["dims"], kind, tags)
+        src_md, dst_md = peer_descriptors(problem["dims"], descs[0].dtype, tags)
+        inference = peer.BatchNorm(
+            "forward_inference", src_md, dst=dst_md, epsilon=problem["epsilon"], flags=flags
+        )
+        arrays = {"src": put(descs[0], values.src), "dst": put(descs[1], np.zeros(problem["dims"]))}
+        names = {"mean": GLOBAL, "variance": GLOBAL, "scale": SCALE, "shift": SHIFT}
+        for name, flag in names.items():
+            if flag in problem["flags"]:
+                arrays[name] = getattr(values, name).astype(np.float32)
+        inference.execute(arrays)
+        return get(descs[1], arrays["dst"])
+
+    try:
+        expected = theirs(problem["kind"], dense(problem["tags"], problem["dims"]))
+    except Refused:
+        expected = theirs(data_type.f32, (TAGS[len(problem["dims"])][0],) * 2)
+    results = batch_norm_formula(problem, values)
+    bound = results["dst"][1] * per_channel(results["conditioning"], len(problem["dims"]))
+    if expected.dtype == np.int8:
+        # Where rounding decides, the two may differ by one.
+        assert_within(dst.astype(np.float64), wide(expected), 1, "dst")
+    elif dst.dtype == np.int8:
+        assert_inferred(dst, expected, 4 * tolerance(bound, np.dtype(np.float32), 16))
+    else:
+        assert_near_peer(dst, expected, bound, 16, "dst")
 
 
 def test_backward_data_leaves_the_gradients_of_scale_and_shift():
@@ -607,6 +720,15 @@ def test_sizes_are_onednns(kind):
             assert md.get_size() == peer.MemoryDescriptor(md.dims, md.dtype, tag=tag).nbytes
 
 
+@needs_onednn
+@given(st.data(), st.sampled_from(FLOATS), st.lists(st.integers(1, 6), min_size=2, max_size=5))
+def test_sizes_of_strided_tensors_are_onednns(data, kind, dims):
+    format = data.draw(formats(dims))
+    md = memory_desc(dims, kind, format)
+    (theirs,) = peer_descriptors(md.dims, md.dtype, [format])
+    assert md.get_size() == theirs.nbytes
+
+
 def test_buffers_are_seen_as_their_descriptor_says():
     md = memory_desc((1, 3, 2, 2), data_type.f32, "nhwc")
     buffer = np.arange(12, dtype=np.float32)
@@ -630,8 +752,16 @@ def test_descriptors_check_their_parameters():
         memory_desc((2, -1), data_type.f32, "ab")
     with pytest.raises(ValueError, match="^format must have one stride for each of the 2 dims"):
         memory_desc((2, 3), data_type.f32, (3, 1, 1))
-    with pytest.raises(ValueError, match="data_type"):
+    with pytest.raises(ValueError, match="^data_type must be one of undef, f16, bf16, f32, .*, got 99"):
         memory_desc((2, 3), 99, "ab")
+    with pytest.raises(TypeError, match=r"^dims must be integers, got \(2, 1.5\)"):
+        memory_desc((2, 1.5), data_type.f32, "ab")
+    with pytest.raises(TypeError, match="^format must be integers, got None"):
+        memory_desc((2, 3), data_type.f32, None)
+    with pytest.raises(ValueError, match=r"^format must not be negative, got \(3, -1\)"):
+        memory_desc((2, 3), data_type.f32, (3, -1))
+    with pytest.raises(ValueError, match="^data_type must be that of an element, got undef"):
+        lrn_pair()[0].workspace_desc.empty()
 
 
 MD = memory_desc((2, 16, 5, 5), data_type.f32, "nchw")
@@ -672,6 +802,7 @@ def test_queries():
         forward.mean_desc
         == forward.variance_desc
         == backward.weights_desc
+        == backward.diff_weights_desc
         == memory_desc((16,), data_type.f32, "a")
     )
     assert forward.flags == SCALE | SHIFT and backward.impl_info_str
@@ -709,9 +840,10 @@ def test_the_lrn_workspace_query_tells_the_truth(problem):
 
 @given(batch_norm_problems())
 def test_the_batch_normalization_workspace_query_tells_the_truth(problem):
-    _, forward, workspace = run_batch_norm(problem, batch_norm_values(problem))
-    assert forward.workspace_desc.get_size() == workspace.nbytes
-    assert forward.workspace_desc.is_zero == (not problem["flags"] & (RELU | ADD_RELU))
+    ours = run_batch_norm(problem, batch_norm_values(problem))
+    assert ours.forward.workspace_desc.get_size() == ours.workspace.nbytes
+    assert ours.forward.workspace_desc.is_zero == (not problem["flags"] & (RELU | ADD_RELU))
+    assert ours.backward.workspace_desc == ours.forward.workspace_desc
 
 
 def test_inference_has_no_workspace():
@@ -751,6 +883,53 @@ FOREIGN_BATCH_NORM = [
     ("other operator", lambda: forward_workspace(
         lrn_forward.primitive_desc(TRAINING, ACROSS, MD, MD, **LRN_PARAMETERS))),
 ]  # fmt: skip
+
+
+def other_problem(data, problem, changes):
+    """The problem with one thing changed."""
+    name = data.draw(st.sampled_from(sorted(changes)))
+    value = changes[name](problem[name])
+    return problem | {"tags": dense(problem["tags"], problem["dims"]), name: value}
+
+
+COMMON_CHANGES = {
+    "dims": lambda dims: (dims[0] + 1, *dims[1:]),
+    "kind": lambda kind: FLOATS[(FLOATS.index(kind) + 1) % len(FLOATS)],
+}
+
+
+@given(st.data(), lrn_problems())
+def test_lrn_backward_refuses_the_workspace_of_any_other_problem(data, problem):
+    changes = COMMON_CHANGES | {
+        "across": lambda across: not across,
+        "local_size": lambda n: n + 1,
+        "alpha": lambda alpha: alpha + 0.5,
+        "beta": lambda beta: beta / 2,
+        "k": lambda k: k + 1,
+    }
+    other = other_problem(data, problem, changes)
+    ours = run_lrn(problem, *values_of(problem))
+    assume(ours.forward._op == ours.backward._op)
+    theirs = run_lrn(other, *values_of(other))
+    ours.arguments[DNNL_ARG_DIFF_SRC][...] = 7
+    with pytest.raises(ValueError, match="^workspace was filled by"):
+        lrn_backward(ours.backward).execute(ours.arguments | {DNNL_ARG_WORKSPACE: theirs.workspace})
+    assert (ours.arguments[DNNL_ARG_DIFF_SRC] == 7).all()
+
+
+@given(st.data(), batch_norm_problems())
+def test_batch_normalization_backward_refuses_the_workspace_of_any_other_problem(data, problem):
+    assume(problem["flags"] & (RELU | ADD_RELU))
+    changes = COMMON_CHANGES | {"epsilon": lambda e: e * 2, "flags": lambda flags: flags ^ GLOBAL}
+    other = other_problem(data, problem, changes)
+    ours = run_batch_norm(problem, batch_norm_values(problem))
+    theirs = run_batch_norm(other, batch_norm_values(other))
+    ours.arguments[DNNL_ARG_DIFF_SRC][...] = 7
+    with pytest.raises(ValueError, match="^workspace was filled by"):
+        batch_normalization_backward(ours.backward).execute(
+            ours.arguments | {DNNL_ARG_WORKSPACE: theirs.workspace}
+        )
+    assert (ours.arguments[DNNL_ARG_DIFF_SRC] == 7).all()
 
 
 def backward_arguments(workspace):
@@ -813,7 +992,10 @@ ODD, ODD_BLOCKS = (memory_desc((2, 12, 5, 5), data_type.f32, tag) for tag in ("n
     ({"src_desc": DEEP, "dst_desc": DEEP}, ValueError, "src_desc must have 2 to 5 dims"),
     ({"src_desc": BLOCKS_OF_8, "dst_desc": BLOCKS_OF_16}, ValueError, "formats blocks of 8, blocks of 16 "),
     ({"src_desc": ODD, "dst_desc": ODD_BLOCKS}, ValueError, "formats plain, blocks of 8 of 12 channels"),
+    ({"src_desc": "nchw"}, TypeError, "src_desc must be a memory_desc, got str"),
+    ({"dst_desc": np.ones(3)}, TypeError, "dst_desc must be a memory_desc, got ndarray"),
     ({"local_size": 0}, ValueError, "local_size must"),
+    ({"local_size": [5]}, TypeError, "local_size must"),
     ({"alpha": np.nan}, ValueError, "alpha must"),
     ({"beta": np.inf}, ValueError, "beta must"),
     ({"k": "one"}, TypeError, "k must"),
@@ -848,7 +1030,8 @@ def test_lrn_backward_descriptors_are_checked(changes, error, message):
     ({"dst_desc": HALF}, TypeError, "dst_desc must be f32 as src_desc is, got f16"),
     ({"dst_desc": OTHER_MD}, ValueError, "dst_desc must have the dims of src_desc"),
     ({"flags": RELU | ADD_RELU}, ValueError, "flags must not have both fuse_norm_relu and "),
-    ({"flags": 64}, ValueError, "flags must"),
+    ({"flags": 64}, ValueError, "flags must be made of use_global_stats, .*, got 64"),
+    ({"flags": "use_scale"}, ValueError, "flags must be made of use_global_stats, .*, got 'use_scale'"),
     ({"epsilon": -1.0}, ValueError, "epsilon must"),
     ({"epsilon": np.nan}, ValueError, "epsilon must"),
 ])  # fmt: skip
@@ -915,6 +1098,66 @@ def test_arguments_that_flags_ask_for_are_required(index):
     batch_normalization_forward(pd).execute(arguments)
     with pytest.raises(ValueError, match=rf"^args must hold DNNL_ARG_\w+ \({index}\)"):
         batch_normalization_forward(pd).execute({i: a for i, a in arguments.items() if i != index})
+
+
+def batch_norm_arguments(flags):
+    """Primitives of a problem, and an array of its own for each argument of the two."""
+    tensors = (DNNL_ARG_SRC, DNNL_ARG_SRC_1, DNNL_ARG_DST, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC,
+               DNNL_ARG_DIFF_SRC_1)  # fmt: skip
+    vectors = (DNNL_ARG_MEAN, DNNL_ARG_VARIANCE, DNNL_ARG_SCALE, DNNL_ARG_SHIFT, DNNL_ARG_DIFF_SCALE,
+               DNNL_ARG_DIFF_SHIFT)  # fmt: skip
+    arguments = {index: np.full(MD.dims, 7, np.float32) for index in tensors}
+    arguments |= {index: np.full(16, 7, np.float32) for index in vectors}
+    arguments[DNNL_ARG_WORKSPACE] = cynorm.Workspace()
+    return *batch_normalization_primitives(MD, MD, MD, MD, flags=flags), arguments
+
+
+WRITTEN = {
+    "forward": (DNNL_ARG_DST, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE),
+    "backward": (DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT, DNNL_ARG_DIFF_SRC_1),
+}
+PAIRS = [(which, *pair) for which, written in WRITTEN.items() for pair in combinations(written, 2)]
+
+
+@pytest.mark.parametrize("which, first, second", PAIRS)
+def test_arguments_that_are_written_share_no_memory(which, first, second):
+    forward, backward, arguments = batch_norm_arguments(SCALE | SHIFT | ADD_RELU)
+    forward.execute(arguments)
+    primitive = {"forward": forward, "backward": backward}[which]
+    primitive.execute(arguments)
+    larger, smaller = sorted((arguments[first], arguments[second]), key=lambda array: -array.size)
+    part = larger.reshape(-1)[: smaller.size].reshape(smaller.shape)
+    broken = arguments | {index: part for index in (first, second) if arguments[index] is smaller}
+    before = {index: array.copy() for index, array in broken.items() if isinstance(array, np.ndarray)}
+    with pytest.raises(ValueError, match=r"^DNNL_ARG_\w+ must not overlap DNNL_ARG_\w+, got") as caught:
+        primitive.execute(broken)
+    for index in (first, second):
+        assert re.search(rf"{onednn._ARG_NAMES[index]}\b", str(caught.value))
+    for index, array in before.items():
+        assert_same_bits(broken[index], array)
+
+
+@pytest.mark.parametrize("which, written, read", [
+    ("forward", DNNL_ARG_DST, DNNL_ARG_SRC), ("forward", DNNL_ARG_DST, DNNL_ARG_SRC_1),
+    ("backward", DNNL_ARG_DIFF_SRC, DNNL_ARG_SRC), ("backward", DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST),
+    ("backward", DNNL_ARG_DIFF_SRC_1, DNNL_ARG_DIFF_DST),
+])  # fmt: skip
+def test_what_is_written_may_be_what_is_read_but_not_overlap_it(which, written, read):
+    forward, backward, arguments = batch_norm_arguments(SCALE | SHIFT | ADD_RELU)
+    forward.execute(arguments)
+    primitive = {"forward": forward, "backward": backward}[which]
+    primitive.execute(arguments | {written: arguments[read]})
+    memory = np.full((3, *MD.dims[1:]), 7, np.float32)
+    names = [onednn._ARG_NAMES[index] for index in (written, read)]
+    with pytest.raises(
+        ValueError, match=f"^{names[0]} must be the same array or not overlap {names[1]}, got"
+    ):
+        primitive.execute(arguments | {written: memory[1:], read: memory[:2]})
+    repeated = np.broadcast_to(memory[:1], MD.dims)
+    repeated.flags.writeable = True
+    with pytest.raises(ValueError, match=f"^{names[0]} must not overlap itself, got strides"):
+        primitive.execute(arguments | {written: repeated})
+    assert (memory == 7).all()
 
 
 @pytest.mark.parametrize("array, error, message", [
