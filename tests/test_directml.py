@@ -1,6 +1,7 @@
 """cynorm.directml against the formulas of DirectML's documents, and against their constraint tables."""
 
 import math
+import re
 import tracemalloc
 from itertools import product
 
@@ -468,7 +469,7 @@ def test_all_tensors_have_one_data_type(operator, name):
 
 @pytest.mark.parametrize("operator, index", OUTPUT_TENSORS)
 def test_outputs_have_the_inputs_data_type(operator, index):
-    name = output_name(operator, index).replace("[", r"\[").replace("]", r"\]")
+    name = re.escape(output_name(operator, index))
     with pytest.raises(TypeError, match=f"^{name} must have the DataType of input, float32, got float64"):
         call(operator, outputs={index: ones(*OUTPUTS[operator][index], dtype=np.float64)})
 
@@ -517,9 +518,19 @@ def test_data_tensors_have_the_inputs_sizes(operator, name):
 
 @pytest.mark.parametrize("operator, index", OUTPUT_TENSORS)
 def test_outputs_have_the_sizes_of_the_table(operator, index):
-    name = output_name(operator, index).replace("[", r"\[").replace("]", r"\]")
+    name = re.escape(output_name(operator, index))
     with pytest.raises(ValueError, match=f"^{name} must have the Sizes of "):
         call(operator, outputs={index: ones(*((1, 2, 3, 4) if index == 0 else (2, 3, 1, 1)))})
+
+
+@pytest.mark.parametrize("operator, index", OUTPUT_TENSORS)
+@pytest.mark.parametrize(
+    "change", [lambda shape: shape[1:], lambda shape: (1, *shape)], ids=["fewer", "more"]
+)
+def test_outputs_have_the_inputs_dimension_count(operator, index, change):
+    name = re.escape(output_name(operator, index))
+    with pytest.raises(ValueError, match=f"^{name} must have the (Sizes|DimensionCount) of "):
+        call(operator, outputs={index: ones(*change(OUTPUTS[operator][index]))})
 
 
 @pytest.mark.parametrize("operator, name", [t for t in TENSORS if shape_of(*t) == PARAMETER])
@@ -550,8 +561,43 @@ def test_what_is_no_array_is_refused(operator, name):
 def test_read_only_outputs_are_refused(operator, index):
     locked = ones(*OUTPUTS[operator][index])
     locked.flags.writeable = False
-    with pytest.raises(ValueError, match="^out.* must be writ"):
+    name = re.escape(output_name(operator, index))
+    with pytest.raises(ValueError, match=f"^{name} must be writable, got a read-only array"):
         call(operator, outputs={index: locked})
+
+
+@pytest.mark.parametrize("operator, index", OUTPUT_TENSORS)
+def test_outputs_that_overlap_themselves_are_refused(operator, index):
+    repeated = np.broadcast_to(ones(1), OUTPUTS[operator][index])
+    repeated.flags.writeable = True
+    name = re.escape(output_name(operator, index))
+    with pytest.raises(ValueError, match=f"^{name} must not overlap itself, got strides"):
+        call(operator, outputs={index: repeated})
+
+
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if len(OUTPUTS[name]) == 3])
+@pytest.mark.parametrize("first, second", [(0, 1), (0, 2), (1, 2)])
+def test_outputs_that_overlap_each_other_are_refused(operator, first, second):
+    memory = np.full(200, 7, np.float32)
+    outputs = {}
+    for index, begin in ((first, 0), (second, 2)):
+        shape = OUTPUTS[operator][index]
+        outputs[index] = memory[begin : begin + math.prod(shape)].reshape(shape)
+    with pytest.raises(ValueError, match=rf"^out\[{second}\] must not overlap out\[{first}\], got memory at"):
+        call(operator, outputs=outputs)
+    assert (memory == 7).all()
+
+
+@pytest.mark.parametrize("operator, name", [t for t in TENSORS if shape_of(*t) == DATA])
+def test_the_output_may_be_an_input_but_not_overlap_it(operator, name):
+    call(operator, {name: (whole := ones(*DATA))}, {0: whole})
+    memory = np.full((3, *DATA[1:]), 7, np.float32)
+    out = re.escape(output_name(operator, 0))
+    with pytest.raises(
+        ValueError, match=f"^{out} must be the same array or not overlap {name}, got memory at"
+    ):
+        call(operator, {name: memory[:2]}, {0: memory[1:]})
+    assert (memory == 7).all()
 
 
 @pytest.mark.parametrize("operator", [name for name in OPERATORS if len(OUTPUTS[name]) == 3])
@@ -569,9 +615,12 @@ def test_three_outputs_are_given_as_a_tuple(operator, out):
     "field, value, error",
     [
         ("local_size", 0, ValueError),
+        ("local_size", -1, ValueError),
+        ("local_size", [5], TypeError),
         ("local_size", 2.0, TypeError),
         ("alpha", math.nan, ValueError),
         ("beta", math.inf, ValueError),
+        ("alpha", [1.0], TypeError),
         ("bias", math.nan, ValueError),
         ("bias", "one", TypeError),
         ("divisor", 0, ValueError),
@@ -591,8 +640,12 @@ def test_epsilon_is_checked(operator, epsilon, error):
 
 @pytest.mark.parametrize("operator", ["batch_normalization", "batch_normalization_training"])
 def test_unknown_activations_are_refused(operator):
-    with pytest.raises(ValueError, match="DML_OPERATOR_CONVOLUTION|dml_operator_convolution"):
+    with pytest.raises(
+        ValueError, match="^fused_activation must be one of 'identity', .*, got 'dml_operator_conv"
+    ):
         call(operator, fused_activation="DML_OPERATOR_CONVOLUTION")
+    with pytest.raises(TypeError, match="^fused_activation must be an Activation, its name or None, got 3"):
+        call(operator, fused_activation=3)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -297,9 +297,14 @@ INFERENCE_LENGTH = "When is_training=false, " + LENGTH
 OTHER_TYPE = (
     "cannot compute {} as input #{}(zero-based) was expected to be a float tensor but is a half tensor"
 )
+OTHER_KIND = "Expected {} for argument '{}' not {}."
 X3, X5, X16, X64 = X[0], X[None], X.astype(np.float16), X.astype(np.float64)
 V2, V3, V64 = V[None], V[:3], V.astype(np.float64)
 FORMAT_NAMES = '"NHWC", "NCHW", "NDHWC", "NCDHW"'
+
+READ_ONLY, REPEATED = X.copy(), np.broadcast_to(X[:1].copy(), X.shape)
+READ_ONLY.flags.writeable = False
+REPEATED.flags.writeable = True
 
 BROKEN = [
     ("lrn", {"input": X3}, ValueError, "in must be 4-dimensional"),
@@ -309,6 +314,11 @@ BROKEN = [
     ("lrn", {"input": [1.0]}, TypeError, "input must be a NumPy array, got list"),
     ("lrn", {"depth_radius": -1}, ValueError, RADIUS.format(-1)),
     ("lrn", {"depth_radius": 2**31 - 1}, ValueError, RADIUS.format(2**31 - 1)),
+    ("lrn", {"depth_radius": "5"}, TypeError, OTHER_KIND.format("int", "depth_radius", "'5'")),
+    ("lrn", {"depth_radius": [5]}, TypeError, OTHER_KIND.format("int", "depth_radius", "[5]")),
+    ("lrn", {"bias": "1"}, TypeError, OTHER_KIND.format("float", "bias", "'1'")),
+    ("lrn", {"alpha": [1.0]}, TypeError, OTHER_KIND.format("float", "alpha", "[1.0]")),
+    ("lrn", {"beta": "1"}, TypeError, OTHER_KIND.format("float", "beta", "'1'")),
     ("lrn", {"bias": np.nan}, ValueError, "bias must be finite, got nan"),
     ("lrn", {"alpha": np.inf}, ValueError, "alpha must be finite, got inf"),
     ("lrn_grad", {"input_grads": X3, "input_image": X3, "output_image": X3}, ValueError,
@@ -320,12 +330,28 @@ BROKEN = [
     ("lrn_grad", {"input_grads": X64}, TypeError, NOT_ALLOWED.format("T", "double", IMAGES)),
     ("lrn_grad", {"input_image": X16}, TypeError, OTHER_TYPE.format("LRNGrad", 1)),
     ("lrn_grad", {"output_image": X16}, TypeError, OTHER_TYPE.format("LRNGrad", 2)),
+    ("lrn_grad", {"input_grads": X.astype(np.int32)}, TypeError,
+     NOT_ALLOWED.format("T", "int32", IMAGES)),
+    ("lrn_grad", {"input_grads": X5, "input_image": X5, "output_image": X5}, ValueError,
+     "inputs must be 4-dimensional"),
     ("lrn_grad", {"depth_radius": -2}, ValueError, RADIUS.format(-2)),
+    ("lrn_grad", {"bias": "1"}, TypeError, OTHER_KIND.format("float", "bias", "'1'")),
+    ("lrn_grad", {"beta": np.inf}, ValueError, "beta must be finite, got inf"),
     ("fused_batch_norm", {"x": X3}, ValueError, "input must be 4-dimensional[3,3,4]"),
     ("fused_batch_norm", {"x": X5}, ValueError, "input must be 4-dimensional[1,2,3,3,4]"),
     ("fused_batch_norm", {"data_format": "NDHWC"}, ValueError, "input must be 5-dimensional[2,3,3,4]"),
     ("fused_batch_norm", {"data_format": "NHCW"}, ValueError,
      NOT_ALLOWED.format("data_format", '"NHCW"', FORMAT_NAMES)),
+    ("fused_batch_norm", {"data_format": ["NHWC"]}, TypeError,
+     OTHER_KIND.format("string", "data_format", "['NHWC']")),
+    ("fused_batch_norm", {"is_training": "yes"}, TypeError,
+     OTHER_KIND.format("bool", "is_training", "'yes'")),
+    ("fused_batch_norm", {"epsilon": "1"}, TypeError, OTHER_KIND.format("float", "epsilon", "'1'")),
+    ("fused_batch_norm", {"epsilon": -1.0}, ValueError, "epsilon must be at least 0, got -1.0"),
+    ("fused_batch_norm", {"exponential_avg_factor": "1"}, TypeError,
+     OTHER_KIND.format("float", "exponential_avg_factor", "'1'")),
+    ("fused_batch_norm", {"exponential_avg_factor": np.nan}, ValueError,
+     "exponential_avg_factor must be finite, got nan"),
     ("fused_batch_norm", {"x": X64}, TypeError, NOT_ALLOWED.format("T", "double", IMAGES)),
     ("fused_batch_norm", {"scale": V2}, ValueError, "scale must be 1-dimensional[1,4]"),
     ("fused_batch_norm", {"offset": V2}, ValueError, "offset must be 1-dimensional[1,4]"),
@@ -345,6 +371,8 @@ BROKEN = [
     ("fused_batch_norm_grad", {"y_backprop": X3, "x": X3}, ValueError, "input must be 4-dimensional[3,3,4]"),
     ("fused_batch_norm_grad", {"x": X[:1]}, ValueError,
      "x and y_backprop must have same shape, but x has shape [1,3,3,4] and y_backprop has shape [2,3,3,4]"),
+    ("fused_batch_norm_grad", {"is_training": 2}, TypeError, OTHER_KIND.format("bool", "is_training", "2")),
+    ("fused_batch_norm_grad", {"epsilon": [1.0]}, TypeError, OTHER_KIND.format("float", "epsilon", "[1.0]")),
     ("fused_batch_norm_grad", {"x": X16}, TypeError, OTHER_TYPE.format("FusedBatchNormGradV3", 1)),
     ("fused_batch_norm_grad", {"scale": V2}, ValueError, "scale must be 1-dimensional[1,4]"),
     ("fused_batch_norm_grad", {"reserve_space_1": V2}, ValueError, "saved mean must be 1-dimensional[1,4]"),
@@ -369,8 +397,27 @@ def test_constraints_are_checked_with_tensorflows_texts(name, changes, error, te
 
 @pytest.mark.parametrize("name", CALLS)
 def test_out_is_checked(name):
-    with pytest.raises(ValueError, match="^out must"):
-        getattr(ours, name)(**CALLS[name], out=np.empty_like(X[:1]))
+    for text, out in [
+        ("must be a NumPy array, got list", [1.0]),
+        ("must have the shape of ", np.empty_like(X[:1])),
+        ("must have the dtype of .*, float32, got float16", X16.copy()),
+        ("must be writable, got a read-only array", READ_ONLY),
+        ("must not overlap itself, got strides", REPEATED),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=f"^out {text}"):
+            getattr(ours, name)(**CALLS[name], out=out)
+
+
+@pytest.mark.parametrize("name, argument", [
+    (name, argument) for name, arguments in CALLS.items() for argument, value in arguments.items() if value is X
+])  # fmt: skip
+def test_out_may_be_an_input_but_not_overlap_it(name, argument):
+    memory = np.full((3, *X.shape[1:]), 7, np.float32)
+    text = f"^out must be the same array or not overlap {argument}, got memory at"
+    with pytest.raises(ValueError, match=text):
+        getattr(ours, name)(**CALLS[name] | {argument: memory[:2]}, out=memory[1:])
+    assert (memory == 7).all()
+    getattr(ours, name)(**CALLS[name] | {argument: memory[:2]}, out=memory[:2])
 
 
 @pytest.mark.parametrize("changes", [{"mean": V3}, {"variance": V3}, {"mean": None, "variance": None}])
@@ -484,9 +531,10 @@ def test_fused_batch_norm_agrees_with_tensorflow(tf, dtype, data_format, is_trai
     assert_near_tensorflow(grads.offset_backprop, expected.offset_backprop, "float32")
 
 
-# TensorFlow casts NumPy arrays of another dtype before its kernels see them, so only shapes are compared.
-SAME_TEXT = [case for case in BROKEN if case[2] is ValueError and "must be finite" not in case[3]
-             and "data_format" not in case[1]]  # fmt: skip
+# TensorFlow casts NumPy arrays of another dtype before its kernels see them, and takes any float.
+SAME_TEXT = [case for case in BROKEN if case[3].startswith("Expected") or (case[2] is ValueError
+             and "must be finite" not in case[3] and "at least 0" not in case[3]
+             and "data_format" not in case[1])]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, changes, error, text", SAME_TEXT)
@@ -496,5 +544,7 @@ def test_error_texts_are_tensorflows(tf, name, changes, error, text):
     arguments = CALLS[name] | changes
     if name == "fused_batch_norm_grad":
         arguments = {"reserve_space_3": np.zeros(0, np.float32)} | arguments
-    with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(text)):
+    with pytest.raises(
+        TypeError if error is TypeError else tf.errors.InvalidArgumentError, match=re.escape(text)
+    ):
         getattr(tf.raw_ops, operator)(**arguments)
