@@ -5,6 +5,9 @@ keywords, its output tensors the results and, where wanted, ``out=``. The docume
 checked; their data types are FLOAT32 and FLOAT16, to which this module adds bfloat16 and float64. Any
 memory order will do: DirectML's Strides are the arrays' own.
 
+What is written to (`out`) may be an input itself; otherwise it shares memory neither with an input nor with
+another output. Source: the pages of the structures on learn.microsoft.com, under Direct Machine Learning.
+
 Where a document contradicts itself or its users, the function's docstring tells what it says and what
 happens here.
 """

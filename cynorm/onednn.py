@@ -14,6 +14,8 @@ memory argument is an array of its descriptor's shape and type, whatever its str
 makes one in the descriptor's format, `memory_desc.wrap` looks at an existing buffer as one), the workspace a
 `cynorm.Workspace`. Queries are attributes. A status other than success is a ValueError or TypeError. And f16,
 f64 and nearly every pair of formats run on every CPU.
+
+Source: oneDNN's developer guide, "Local Response Normalization (LRN)" and "Batch Normalization".
 """
 
 from __future__ import annotations
@@ -605,6 +607,19 @@ class lrn_backward(_primitive):
     `execute` reads DNNL_ARG_SRC and DNNL_ARG_DIFF_DST, writes DNNL_ARG_DIFF_SRC, and takes
     DNNL_ARG_WORKSPACE as the forward primitive left it, which is needed only if `workspace_desc` is not
     zero.
+
+    Examples
+    --------
+    >>> md = memory_desc((1, 1), data_type.f32, "nc")
+    >>> kind, parameters = algorithm.lrn_across_channels, {"local_size": 1, "alpha": 1, "beta": 1, "k": 1}
+    >>> forward = lrn_forward.primitive_desc(prop_kind.forward_training, kind, md, md, **parameters)
+    >>> pd = lrn_backward.primitive_desc(kind, md, md, md, **parameters, hint_fwd_pd=forward)
+    >>> diff_src = md.empty()
+    >>> lrn_backward(pd).execute({
+    ...     DNNL_ARG_SRC: np.float32([[2]]), DNNL_ARG_DIFF_DST: np.float32([[1]]), DNNL_ARG_DIFF_SRC: diff_src
+    ... })
+    >>> round(float(diff_src[0, 0]), 6)  # (1 - x^2) / (1 + x^2)^2
+    -0.12
     """
 
     @dataclass(frozen=True)
@@ -725,6 +740,18 @@ class batch_normalization_forward(_primitive):
     adds) as the flags ask for them, and writes DNNL_ARG_DST. DNNL_ARG_MEAN and DNNL_ARG_VARIANCE are read
     with use_global_stats; without, training writes them and inference leaves them alone. In training with a
     fused ReLU DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`, is needed.
+
+    Examples
+    --------
+    >>> md = memory_desc((2, 1), data_type.f32, "nc")
+    >>> pd = batch_normalization_forward.primitive_desc(prop_kind.forward_training, md, md, epsilon=0.0)
+    >>> dst, mean, variance = md.empty(), pd.mean_desc.empty(), pd.variance_desc.empty()
+    >>> batch_normalization_forward(pd).execute({
+    ...     DNNL_ARG_SRC: np.float32([[1], [5]]), DNNL_ARG_DST: dst,
+    ...     DNNL_ARG_MEAN: mean, DNNL_ARG_VARIANCE: variance,
+    ... })
+    >>> dst.ravel().tolist(), mean.tolist(), variance.tolist()
+    ([-1.0, 1.0], [3.0], [4.0])
     """
 
     @dataclass(frozen=True)
@@ -807,8 +834,26 @@ class batch_normalization_backward(_primitive):
 
     `execute` reads DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE and, with use_scale,
     DNNL_ARG_SCALE. It writes DNNL_ARG_DIFF_SRC; DNNL_ARG_DIFF_SCALE and DNNL_ARG_DIFF_SHIFT as flags and
-    prop_kind ask for them; with fuse_norm_add_relu DNNL_ARG_DIFF_SRC_1 (in the format of `diff_src_desc`).
-    With a fused ReLU it needs DNNL_ARG_WORKSPACE as the forward primitive left it.
+    prop_kind ask for them; with fuse_norm_add_relu DNNL_ARG_DIFF_SRC_1 (in the format of `diff_src_desc`; it
+    may be DNNL_ARG_DIFF_DST, but not DNNL_ARG_SRC). With a fused ReLU it needs DNNL_ARG_WORKSPACE as the
+    forward primitive left it.
+
+    Examples
+    --------
+    >>> md = memory_desc((2, 1), data_type.f32, "nc")
+    >>> flags = normalization_flags.use_shift
+    >>> forward = batch_normalization_forward.primitive_desc(prop_kind.forward_training, md, md, 0.0, flags)
+    >>> pd = batch_normalization_backward.primitive_desc(
+    ...     prop_kind.backward, md, md, md, 0.0, flags, hint_fwd_pd=forward
+    ... )
+    >>> diff_src, diff_shift = md.empty(), pd.diff_weights_desc.empty()
+    >>> batch_normalization_backward(pd).execute({
+    ...     DNNL_ARG_SRC: np.float32([[1], [5]]), DNNL_ARG_DIFF_DST: np.float32([[1], [2]]),
+    ...     DNNL_ARG_MEAN: np.float32([3]), DNNL_ARG_VARIANCE: np.float32([4]),
+    ...     DNNL_ARG_DIFF_SRC: diff_src, DNNL_ARG_DIFF_SHIFT: diff_shift,
+    ... })
+    >>> diff_src.ravel().tolist(), diff_shift.tolist()
+    ([0.0, 0.0], [3.0])
     """
 
     @dataclass(frozen=True)

@@ -6,7 +6,10 @@ kernels do (as ValueError and TypeError). Two things differ: bfloat16 runs, whic
 but no CPU kernel of its LRN serves, and half and bfloat16 are computed in float32 and rounded once, where
 TensorFlow's LRN accumulates half in half.
 
-`name` is accepted everywhere and has no effect. `out` and `num_threads` are this library's.
+`name` is accepted everywhere and has no effect. `out` and `num_threads` are this library's; `out` may be an
+input itself, and shares no memory with one otherwise.
+
+Source: the pages of ``tf.raw_ops`` on tensorflow.org, and the CPU kernels' sources.
 """
 
 from __future__ import annotations

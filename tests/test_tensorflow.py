@@ -493,7 +493,7 @@ def test_lrn_agrees_with_tensorflow(tf, dtype, depth_radius, beta):
 
 
 @pytest.mark.parametrize("dtype", [d.name for d in IMAGE_DTYPES])
-@pytest.mark.parametrize("data_format", ["NHWC", "NCHW", "NDHWC"])
+@pytest.mark.parametrize("data_format", FORMATS)
 @pytest.mark.parametrize("is_training, factor", [(True, 1.0), (True, 0.25), (False, 1.0)])
 def test_fused_batch_norm_agrees_with_tensorflow(tf, dtype, data_format, is_training, factor):
     rng = np.random.default_rng(7)
@@ -516,7 +516,7 @@ def test_fused_batch_norm_agrees_with_tensorflow(tf, dtype, data_format, is_trai
     outputs = slice(1, 5 if is_training else 3)
     for own, other in zip(got[outputs], expected[outputs], strict=True):
         assert_near_tensorflow(own, other, "float32")
-    if not is_training and data_format == "NCHW":
+    if not is_training and data_format in ("NCHW", "NCDHW"):
         return  # no kernel of TensorFlow on the CPU
     grads = ours.fused_batch_norm_grad(g, x, scale, *got[3:], **arguments)
     expected = tf.raw_ops.FusedBatchNormGradV3(
@@ -529,6 +529,23 @@ def test_fused_batch_norm_agrees_with_tensorflow(tf, dtype, data_format, is_trai
     assert_near_tensorflow(grads.x_backprop, expected.x_backprop, dtype)
     assert_near_tensorflow(grads.scale_backprop, expected.scale_backprop, "float32")
     assert_near_tensorflow(grads.offset_backprop, expected.offset_backprop, "float32")
+
+
+def test_an_empty_batch_is_tensorflows(tf):
+    x, one, two = X[:0], V, 2 * V
+    got = ours.fused_batch_norm(x, one, one, one, two, exponential_avg_factor=0.5)
+    expected = tf.raw_ops.FusedBatchNormV3(
+        x=x, scale=one, offset=one, mean=one, variance=two, exponential_avg_factor=0.5
+    )
+    for own, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(own, other)
+    got = ours.fused_batch_norm_grad(x, x, one, one, two)
+    expected = tf.raw_ops.FusedBatchNormGradV3(
+        y_backprop=x, x=x, scale=one, reserve_space_1=one, reserve_space_2=two, reserve_space_3=np.zeros(0)
+    )
+    for own, other in zip(got[:3], expected[:3], strict=True):
+        np.testing.assert_array_equal(own, other)
+    np.testing.assert_array_equal(ours.lrn(x), tf.raw_ops.LRN(input=x))
 
 
 # TensorFlow casts NumPy arrays of another dtype before its kernels see them, and takes any float.
