@@ -14,6 +14,7 @@ from cynorm._kernels cimport (
     cynorm_tensor,
 )
 from libc.stdint cimport int64_t
+from libc.stdlib cimport llabs  # as abs of an int64_t would be Python's
 from libc.string cimport memset
 
 cnp.import_array()
@@ -163,13 +164,13 @@ cdef int check_apart_itself(object out, str name) except -1:
     while done != (1 << ndim) - 1:
         axis = -1
         for i in range(ndim):
-            if not done >> i & 1 and (axis < 0 or abs(strides[i]) < abs(strides[axis])):
+            if not done >> i & 1 and (axis < 0 or llabs(strides[i]) < llabs(strides[axis])):
                 axis = i
         done |= 1 << axis
         if shape[axis] > 1:
-            if abs(strides[axis]) < reach:
+            if llabs(strides[axis]) < reach:
                 raise ValueError(f"{name} must not overlap itself, got strides {out.strides} for shape {out.shape}")
-            reach += abs(strides[axis]) * (shape[axis] - 1)
+            reach += llabs(strides[axis]) * (shape[axis] - 1)
     return 0
 
 
