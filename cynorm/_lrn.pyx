@@ -10,7 +10,8 @@ at a time, and a slab has up to three levels, the innermost first:
     within, W innermost          stream H (or D)   slab W (x H) x planes            windows both ways
     within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
 
-One kernel serves them all, and any strides: a run that is not contiguous is packed on its way in and out.
+One kernel serves them all, and any strides: a run that is not contiguous is packed on its way in and out. Where
+tensors differ in memory order, channels are innermost if they are in any of them.
 """
 
 from cython.parallel cimport parallel, prange
@@ -34,9 +35,11 @@ from libc.string cimport memset
 cdef enum:
     SRC, DIFF_DST, Y, DST, OMEGA, VIEWS
     AXES = 6
+    LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
+    TRANSPOSED = 3 << 13            # bytes a slab aims at where part of it is transposed: runs either way are long
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about as many
     SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache
@@ -72,6 +75,15 @@ cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
 
 cdef int64_t distance(const axis_t *a) noexcept nogil:
     return a.stride[SRC] if a.stride[SRC] >= 0 else -a.stride[SRC]
+
+
+cdef bint contiguous(const axis_t *a, int64_t itemsize) noexcept nogil:
+    """Whether any of the tensors is, along this axis."""
+    cdef int i
+    for i in range(OMEGA):
+        if a.stride[i] == itemsize:
+            return True
+    return False
 
 
 # ---- axes ----
@@ -148,7 +160,8 @@ cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
     return &kernels().real[plan.tile.src.dtype == CYNORM_F64]
 
 
-cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, plan_t *plan) noexcept nogil:
+cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, int64_t itemsize,
+                           plan_t *plan) noexcept nogil:
     """Give each axis its place: streamed, a level of the slab, or outer."""
     cdef axis_t windowed[AXES]
     cdef axis_t free_axes[AXES]
@@ -166,6 +179,9 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, p
     else:
         # along the window's own innermost axis where that is the contiguous one and long enough to fill vectors
         along_window = f == 0 or distance(&windowed[w - 1]) <= distance(&free_axes[0])
+        # of mixed orders, the contiguous axes of all lie in the slab
+        if not p.within_channel and contiguous(&windowed[w - 1], itemsize):
+            along_window = True
         if along_window and f > 0 and windowed[w - 1].extent < VECTOR and free_axes[0].extent >= VECTOR:
             along_window = False
         if along_window:
@@ -267,7 +283,7 @@ cdef int64_t run_length(const plan_t *plan) noexcept nogil:
 
 cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) noexcept nogil:
     """Stream along groups of a level's entries, where no window gives an axis to stream along."""
-    cdef int64_t groups, window
+    cdef int64_t groups, window, size = cynorm_itemsize(plan.tile.src.dtype)
     cdef int i
     plan.grouped = which
     plan.ungrouped = plan.level[which]
@@ -278,6 +294,8 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     window = max(1, window / length)
     if which == 0:
         window = whole_vectors(window)
+    if which > 0 and contiguous(&plan.level[which], size):
+        window = max(window, whole_vectors(max(LINE, TRANSPOSED / length) / size))
     window = min(window, plan.ungrouped.extent)
     groups = ceil_div(plan.ungrouped.extent, window)
     plan.level[which].extent = window
@@ -386,7 +404,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     t.k = p.k
     t.alpha = p.alpha
     t.beta = p.beta
-    choose_traversal(p, axes, count, plan)
+    choose_traversal(p, axes, count, cynorm_itemsize(views[SRC].dtype), plan)
     if plan.joint:
         channels = p.channels if p.channels else plan.level[0].extent * plan.level[1].extent
         t.missing = plan.level[1].extent * plan.level[0].extent - channels

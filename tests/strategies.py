@@ -41,6 +41,16 @@ def memories(draw, ndim, *, repeat=False):
     return Memory(order, steps, draw(st.integers(0, 20)), draw(st.integers(0, 3)), repeated)
 
 
+@st.composite
+def orders(draw, ndim):
+    """Dense but for a margin: channels first or last or any order of the axes, now and then backwards."""
+    first = tuple(range(ndim))
+    order = draw(st.sampled_from((first, (0, *first[2:], 1))) | st.permutations(first))
+    dense = (1,) * ndim
+    steps = draw(st.sampled_from((dense, dense, dense, (*dense[1:], -1), (1, -1, *dense[2:]))))
+    return Memory(tuple(order), steps, draw(st.integers(0, 20)), draw(st.sampled_from((0, 0, 0, 3))))
+
+
 def place(values, memory):
     """A view that holds `values` in such memory, and the buffer beneath it, full of GUARD elsewhere.
 
@@ -114,6 +124,13 @@ def canonical_shapes(draw, layout, max_elements=6000):
         room = max_elements // max(1, n * channels * math.prod(spatial))
         spatial.append(draw(st.integers(smallest, max(1, min(room, 70)))))
     return (n, channels, *spatial[::-1])
+
+
+@st.composite
+def shapes_to_transpose(draw):
+    """(N, C, H, W) with C and W around what is transposed together, 16 bytes by a vector, and beyond."""
+    around = st.integers(1, 40) | st.sampled_from((63, 64, 65, 130))
+    return (draw(st.integers(1, 2)), draw(around), draw(st.integers(1, 5)), draw(around))
 
 
 @dataclass(frozen=True)

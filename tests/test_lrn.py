@@ -8,11 +8,22 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import cynorm
 import reference
 from reference import assert_within, from_canonical, to_canonical, tolerance, ulp
-from strategies import Memory, assert_same_bits, bits, lrn_problems, place, random_values, take
+from strategies import (
+    Memory,
+    assert_same_bits,
+    bits,
+    lrn_problems,
+    orders,
+    place,
+    random_values,
+    shapes_to_transpose,
+    take,
+)
 
 pytestmark = pytest.mark.usefixtures("isa")
 
@@ -355,7 +366,7 @@ def test_supplied_dst_in_any_memory(region):
 # Memory
 
 
-def orders(ndim):
+def named_orders(ndim):
     """Some memory orders worth naming, as functions of a C-contiguous array."""
     yield "contiguous", lambda array: array
     yield "fortran", np.asfortranarray
@@ -370,7 +381,7 @@ def orders(ndim):
 @each_region
 def test_mixed_memory_orders(pair, region):
     """src, diff_dst and out each in a memory order of its own; src and diff_dst unchanged by the call."""
-    arrange = [function for _, function in orders(4)]
+    arrange = [function for _, function in named_orders(4)]
     original_src, original_diff = draw_pair((3, 18, 5, 6), np.dtype(np.float32))
     src, diff_dst = arrange[pair[0]](original_src), arrange[pair[1]](original_diff)
     parameters = {"local_size": 4, "alpha": 1.0, "window": "torch", "region": region}
@@ -383,6 +394,61 @@ def test_mixed_memory_orders(pair, region):
     assert_backward(out, original_diff, original_src, **parameters)
     assert_same_bits(src, original_src)
     assert_same_bits(diff_dst, original_diff)
+
+
+@pytest.mark.parametrize("blocked", [False, True], ids=["plain", "blocked"])
+@each_dtype
+@each_region
+@given(
+    shapes_to_transpose(),
+    st.lists(orders(4), min_size=4, max_size=4),
+    st.sampled_from((3, 4, 5, 9)),
+    st.booleans(),
+)
+def test_any_mixture_of_orders_gives_the_same_bits(region, dtype, blocked, shape, memories, size, in_place):
+    """src, diff_dst, dst and out each in its own order, seen in one layout, as in a call on dense arrays."""
+    if blocked:
+        shape = (shape[0], -(-shape[1] // 16) * 16, *shape[2:])
+    lrn = cynorm.LRN(size, 0.5, region=region, window="torch", layout="nChw16c" if blocked else "NCHW")
+
+    def seen(array):
+        n, channels, *spatial = array.shape
+        return np.moveaxis(array.reshape(n, channels // 16, 16, *spatial), 2, -1) if blocked else array
+
+    rng = np.random.default_rng(0)
+    dense = [random_values(rng, shape, dtype) for _ in range(3)]
+    expected_dst = lrn.forward(seen(dense[0]))
+    expected_diff = lrn.backward(seen(dense[1]), seen(dense[0]), dst=seen(dense[2]))
+    values = *dense, np.zeros(shape, dtype)
+    (src, src_room), (diff_dst, diff_room), (dst, _), (out, room) = map(place, values, memories)
+    views = seen(diff_dst), seen(src)
+    if in_place:
+        lrn.backward(*views, dst=seen(dst), out=views[0])
+        assert_same_bits(seen(take(diff_dst, diff_room)), expected_diff)
+        lrn.forward(views[1], out=views[1])
+        assert_same_bits(seen(take(src, src_room)), expected_dst)
+    else:
+        lrn.forward(views[1], out=seen(out))
+        assert_same_bits(seen(out), expected_dst)
+        lrn.backward(*views, dst=seen(dst), out=seen(out))
+        assert_same_bits(seen(take(out, room)), expected_diff)
+
+
+@each_dtype
+@pytest.mark.parametrize("last", [False, True], ids=["from channels first", "from channels last"])
+def test_transposed_past_the_cache(dtype, last):
+    """Of so large a tensor, what is transposed on its way out bypasses the cache by whole lines."""
+    shape = (3, 37, 203, 211)
+    rng = np.random.default_rng(0)
+    axes = (0, 2, 3, 1), (0, 1, 2, 3)
+    dense = [rng.standard_normal(shape, dtype=np.float32).astype(dtype) for _ in range(2)]
+    src, diff_dst = (place(array, Memory(axes[not last], (1,) * 4))[0] for array in dense)
+    out, room = place(np.zeros(shape, dtype), Memory(axes[last], (1,) * 4, offset=3, slack=1))
+    lrn = cynorm.LRN(5, 0.5)
+    lrn.forward(src, out=out)
+    assert_same_bits(take(out, room), lrn.forward(dense[0]))
+    lrn.backward(diff_dst, src, out=out)
+    assert_same_bits(take(out, room), lrn.backward(dense[1], dense[0]))
 
 
 @each_dtype

@@ -22,6 +22,7 @@
 #define CYNORM_INLINE static inline __attribute__((always_inline))
 
 #include "stream.h"
+#include "transpose.h"
 
 /* double first: the sums of float are made in it */
 #define CYNORM_DOUBLE 1

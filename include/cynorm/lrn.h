@@ -195,34 +195,46 @@ static cynorm_operand FN(operand_in_memory)(const cynorm_lrn_view *m, const regi
     return o;
 }
 
-static cynorm_operand FN(operand_in_scratch)(const cynorm_lrn_tile *t, const real *slab, const region *r) {
-    const int64_t size = sizeof(real);
-    return (cynorm_operand){(char *)(slab + r->flat), {t->pitch[1] * size, t->pitch[2] * size}};
+static cynorm_operand FN(operand_in_scratch)(const cynorm_lrn_tile *t, const real *slab, const region *r,
+                                             int dtype) {
+    const int64_t size = cynorm_itemsize(dtype);
+    return (cynorm_operand){(char *)slab + r->flat * size, {t->pitch[1] * size, t->pitch[2] * size}};
 }
 
-/* ---- packing: slabs of memory that the loop cannot read or write in place ---- */
+/* ---- packing: slabs of memory that the loop cannot read or write in place, as they are stored ---- */
 
-static void FN(load_slab)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
-                          int64_t v) {
-    cynorm_operand o = FN(operand_in_memory)(m, r, v);
-    for (int64_t i2 = r->from[2]; i2 < r->to[2]; i2++)
-        for (int64_t i1 = r->from[1]; i1 < r->to[1]; i1++) {
-            int64_t at = (i2 - r->from[2]) * t->pitch[2] + (i1 - r->from[1]) * t->pitch[1];
-            const char *p = o.data + (i2 - r->from[2]) * o.pitch[1] + (i1 - r->from[1]) * o.pitch[0];
-            const int64_t n = i1 == r->to[1] - 1 ? r->last : r->to[0] - r->from[0];
-            FN(load_row)(slab + r->flat + at, p, m->dtype, n, m->stride[0]);
-        }
+/* The level other than 0 along which memory is contiguous, or 0: level 0 is, or none. */
+static int FN(crosswise)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m) {
+    const int64_t size = cynorm_itemsize(m->dtype);
+    if (m->stride[0] == size) return 0;
+    if (m->stride[1] == size && !t->missing) return 1;
+    return m->stride[2] == size ? 2 : 0;
 }
 
-static void FN(store_slab)(const real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
-                           int64_t v) {
-    cynorm_operand o = FN(operand_in_memory)(m, r, v);
-    for (int64_t i2 = r->from[2]; i2 < r->to[2]; i2++)
-        for (int64_t i1 = r->from[1]; i1 < r->to[1]; i1++) {
-            int64_t at = (i2 - r->from[2]) * t->pitch[2] + (i1 - r->from[1]) * t->pitch[1];
-            char *p = o.data + (i2 - r->from[2]) * o.pitch[1] + (i1 - r->from[1]) * o.pitch[0];
-            const int64_t n = i1 == r->to[1] - 1 ? r->last : r->to[0] - r->from[0];
-            FN(store_row)(p, slab + r->flat + at, m->dtype, n, m->stride[0]);
+/* From memory to scratch, or, where `stage` is given, back; past the cache by way of it. */
+static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
+                     int64_t v, char *stage, int streaming) {
+    const int64_t size = cynorm_itemsize(m->dtype), stride = m->stride[0];
+    const cynorm_operand memory = FN(operand_in_memory)(m, r, v);
+    const cynorm_operand scratch = FN(operand_in_scratch)(t, slab, r, m->dtype);
+    int64_t rows[2] = {r->to[1] - r->from[1], r->to[2] - r->from[2]}, entries = 0, step = 0;
+    const int across = FN(crosswise)(t, m);
+    if (across) {
+        entries = rows[across - 1];
+        rows[across - 1] = 1;
+        step = scratch.pitch[across - 1];
+    }
+    for (int64_t i2 = 0; i2 < rows[1]; i2++)
+        for (int64_t i1 = 0; i1 < rows[0]; i1++) {
+            char *p = memory.data + i2 * memory.pitch[1] + i1 * memory.pitch[0];
+            char *q = scratch.data + i2 * scratch.pitch[1] + i1 * scratch.pitch[0];
+            const int64_t n = i1 == rows[0] - 1 ? r->last : r->to[0] - r->from[0];
+            if (across && !stage) cynorm_transpose(q, step, p, stride, n, entries, m->streamed, size);
+            else if (across && !streaming) cynorm_transpose(p, stride, q, step, entries, n, 0, size);
+            else if (across) cynorm_transpose_past_cache(p, stride, q, step, entries, n, size, stage);
+            else if (stride == size) memcpy(stage ? p : q, stage ? q : p, (size_t)(n * size));
+            else if (stage) cynorm_copy_elements(p, stride, q, size, n, size);
+            else cynorm_copy_elements(q, size, p, stride, n, size);
         }
 }
 
@@ -478,16 +490,18 @@ static void FN(run_loop)(const loop *l, int dtype, int window, int backward) {
 #define state FN(cynorm_lrn_state)
 typedef struct {
     const cynorm_lrn_tile *t;
-    int backward, packed;
+    int backward;
     int streaming;   /* whether spans that are long enough bypass the cache */
     int window;      /* the one that the loop sums itself; 1 where sums come ready */
     int inner;       /* whether the windows inside the slab are summed before the loop */
     int64_t levels;  /* else, how large the window is of which only the levels are */
     streamed_sum squares, terms;
     ring src, weighted; /* the last slabs: src where it is packed, diff_dst * omega^-beta */
+    real *diff_dst, *y, *dst; /* a slab of each that is packed, else NULL */
+    char *stage;              /* 64 bytes for each entry of level 1 or 2 */
     real *level[2][CYNORM_SUM_LEVELS];         /* of a wide window inside the slab, of squares and of terms */
     real *squares_slab, *terms_slab, *between; /* for windows summed before the loop; zero margins in the first two */
-    real *square_sum, *term_sum, *diff_dst, *dst, *omega, *y;
+    real *square_sum, *term_sum, *omega;
     size_t used;                               /* bytes */
 } state;
 
@@ -524,20 +538,21 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
     memset(s, 0, sizeof *s);
     s->t = t;
     s->backward = backward;
-    s->packed = !(FN(in_place)(t, &t->src) && FN(in_place)(t, &t->diff_dst) && FN(in_place)(t, &t->y) &&
-                  FN(in_place)(t, &t->dst));
-    s->streaming = t->streaming && !s->packed && FN(of_whole_elements)(&t->dst);
+    s->streaming = t->streaming && FN(of_whole_elements)(&t->dst);
     int64_t within = t->windows == 1 ? t->window[0].left + t->window[0].right + 1 : 0;
     s->levels = n == 1 && within > CYNORM_SUM_DIRECT && !t->cut ? within : 0;
     s->inner = t->windows && !s->levels && !(n == 1 && (within == 3 || within == 5) && !t->cut);
     int64_t in_loop = t->windows && !s->inner ? within : n;
     s->window = in_loop == 3 || in_loop == 5 ? (int)in_loop : 1;
     FN(carve_sum)(s, &s->squares, scratch, n, size);
-    if (s->packed) s->src = FN(carve_ring)(s, scratch, t->right + 2 + (backward ? t->left + 1 : 0), size);
+    if (!FN(in_place)(t, &t->src))
+        s->src = FN(carve_ring)(s, scratch, t->right + 2 + (backward ? t->left + 1 : 0), size);
+    if (!FN(in_place)(t, &t->diff_dst)) s->diff_dst = FN(carve)(s, scratch, size);
+    if (!FN(in_place)(t, &t->y)) s->y = FN(carve)(s, scratch, size);
+    if (!FN(in_place)(t, &t->dst)) s->dst = FN(carve)(s, scratch, size);
     if (backward) {
         FN(carve_sum)(s, &s->terms, scratch, n, size);
         s->weighted = FN(carve_ring)(s, scratch, t->left + 2, size);
-        s->diff_dst = FN(carve)(s, scratch, s->packed ? size : 0);
     }
     real **slab[] = {&s->squares_slab, &s->between, &s->terms_slab};
     if (s->inner)
@@ -552,8 +567,10 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
             s->level[0][l] = s->level[1][l] = FN(carve)(s, scratch, size);
             if (s->levels && backward) s->level[1][l] = FN(carve)(s, scratch, size); /* the loop reads both */
         }
-    real **row[] = {&s->square_sum, &s->dst, &s->omega, &s->y, &s->term_sum};
-    for (int i = 0; i < 4 + backward; i++) *row[i] = FN(carve)(s, scratch, size);
+    real **row[] = {&s->square_sum, &s->omega, &s->term_sum};
+    for (int i = 0; i < 2 + backward; i++) *row[i] = FN(carve)(s, scratch, size);
+    const int64_t most = t->count[1] > t->count[2] ? t->count[1] : t->count[2];
+    s->stage = (char *)FN(carve)(s, scratch, most * 64 / (int64_t)sizeof(real));
 }
 
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
@@ -564,10 +581,10 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
 
 /* ---- stages ---- */
 
-/* Where the loop finds view m of slab v: in memory, or packed in `slab`. */
-static cynorm_operand FN(operand)(const state *s, const cynorm_lrn_view *m, const real *slab, const region *r,
-                                  int64_t v) {
-    return s->packed ? FN(operand_in_scratch)(s->t, slab, r) : FN(operand_in_memory)(m, r, v);
+/* Where the loop finds view m of slab v: packed in `slab`, or, without one, in memory. */
+static cynorm_operand FN(operand)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const real *slab,
+                                  const region *r, int64_t v) {
+    return slab ? FN(operand_in_scratch)(t, slab, r, m->dtype) : FN(operand_in_memory)(m, r, v);
 }
 
 /* The windows inside the slab, from `in` (zero margins) to `out`; mirrored for the terms of backward. */
@@ -616,7 +633,7 @@ static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab
 
 /* The loop over region r; rows of level 1 merge where nothing lies between them anywhere. */
 static void FN(run)(const state *s, loop *l, const region *r, int parts) {
-    const int dtype = s->packed ? CYNORM_COMPUTE : s->t->src.dtype;
+    const int dtype = s->t->src.dtype;
     l->length = r->to[0] - r->from[0], l->last = r->last;
     l->rows[0] = r->to[1] - r->from[1], l->rows[1] = r->to[2] - r->from[2];
     l->run.parts = parts;
@@ -630,7 +647,7 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     }
     const int64_t row = l->length * cynorm_itemsize(dtype);
     l->flat = l->last == l->length && l->src.pitch[0] == row && l->dst.pitch[0] == row;
-    l->run.streaming = s->streaming && row * (l->flat ? l->rows[0] : 1) >= CYNORM_STREAM_LEAST;
+    l->run.streaming = s->streaming && !s->dst && row * (l->flat ? l->rows[0] : 1) >= CYNORM_STREAM_LEAST;
     FN(run_loop)(l, dtype, s->window, s->backward);
 }
 
@@ -665,8 +682,8 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     run->c = FN(splat)((real)(2 * t->alpha * t->beta));
     run->beta = t->beta;
     run->kind = cynorm_beta_kind(t->beta);
-    run->src_ahead = t->src.streamed;
-    run->diff_ahead = t->diff_dst.streamed;
+    run->src_ahead = s.src.base ? 0 : t->src.streamed;
+    run->diff_ahead = s.diff_dst ? 0 : t->diff_dst.streamed;
     run->dst_ahead = t->dst.streamed;
     l.adjacent = t->windows && !s.inner && t->window[0].step == 1;
     l.pitch[0] = t->pitch[1], l.pitch[1] = t->pitch[2];
@@ -681,26 +698,22 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         region loaded, between, output;
         if (newest) {
             loaded = FN(region_of)(t, t->reach_src, v);
-            real *x = s.packed ? FN(slot)(&s.src, u) : NULL;
-            if (s.packed) FN(load_slab)(x, t, &t->src, &loaded, v);
-            l.newest = FN(operand)(&s, &t->src, x, &loaded, v);
+            real *x = s.src.base ? FN(slot)(&s.src, u) : NULL;
+            if (x) FN(pack)(x, t, &t->src, &loaded, v, NULL, 0);
+            l.newest = FN(operand)(t, &t->src, x, &loaded, v);
             run->squares_out = (s.inner ? s.squares_slab : FN(slot)(slots, u)) + loaded.flat;
         } else if (v < squares_end) {
             FN(zero_slab)(FN(slot)(slots, u), slots);
         }
         if (terms) {
             between = FN(region_of)(t, t->reach_terms, j);
-            real *x = NULL, *g = NULL;
-            if (s.packed) {
-                x = FN(slot)(&s.src, uj), g = s.diff_dst;
-                FN(load_slab)(g, t, &t->diff_dst, &between, j);
-                if (t->y.data) FN(load_slab)(s.y, t, &t->y, &between, j);
-            }
-            l.middle_src = FN(operand)(&s, &t->src, x, &between, j);
-            l.middle_diff = FN(operand)(&s, &t->diff_dst, g, &between, j);
-            if (t->y.data) l.y = FN(operand)(&s, &t->y, s.y, &between, j);
+            if (s.diff_dst) FN(pack)(s.diff_dst, t, &t->diff_dst, &between, j, NULL, 0);
+            if (s.y) FN(pack)(s.y, t, &t->y, &between, j, NULL, 0);
+            l.middle_src = FN(operand)(t, &t->src, s.src.base ? FN(slot)(&s.src, uj) : NULL, &between, j);
+            l.middle_diff = FN(operand)(t, &t->diff_dst, s.diff_dst, &between, j);
+            if (t->y.data) l.y = FN(operand)(t, &t->y, s.y, &between, j);
             if (kept) {
-                FN(load_slab)(s.omega, t, &t->omega, &between, j);
+                FN(pack)(s.omega, t, &t->omega, &between, j, NULL, 0);
                 run->omega_in = s.omega + between.flat;
             } else {
                 run->square_rows =
@@ -713,8 +726,8 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         }
         if (finish) {
             output = FN(region_of)(t, NULL, i);
-            l.src = FN(operand)(&s, &t->src, s.packed ? FN(slot)(&s.src, i - first) : NULL, &output, i);
-            l.dst = FN(operand)(&s, &t->dst, s.dst, &output, i);
+            l.src = FN(operand)(t, &t->src, s.src.base ? FN(slot)(&s.src, i - first) : NULL, &output, i);
+            l.dst = FN(operand)(t, &t->dst, s.dst, &output, i);
             if (backward) {
                 run->weighted = FN(slot)(&s.weighted, i - first) + output.flat;
                 run->term_rows = FN(window_rows)(&s, &s.terms, i - terms_first, ut - 1, 1, s.term_sum, output.flat,
@@ -736,8 +749,8 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
             if (squares) FN(run)(&s, &l, &loaded, FN(SQUARES));
         }
 
-        if (finish && s.packed) FN(store_slab)(s.dst, t, &t->dst, &output, i);
-        if (finish && !backward && t->omega.data) FN(store_slab)(s.omega, t, &t->omega, &output, i);
+        if (finish && s.dst) FN(pack)(s.dst, t, &t->dst, &output, i, s.stage, s.streaming);
+        if (finish && !backward && t->omega.data) FN(pack)(s.omega, t, &t->omega, &output, i, s.stage, 0);
         if (s.inner && squares) FN(inner_windows)(&s, FN(slot)(slots, u), s.squares_slab, 0);
         if (s.inner && terms) FN(inner_windows)(&s, FN(slot)(&s.terms.level[0], ut), s.terms_slab, 1);
         if (s.levels) { /* likewise, but the loop adds up the pieces */
