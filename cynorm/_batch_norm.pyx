@@ -62,7 +62,7 @@ cdef enum:
     ROW = 4096                      # elements: a longer kept row is cut
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
-    LINE = 64                       # bytes
+    RUN = 256                       # bytes of memory that are used together
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     CHUNK = 1 << 15                 # elements a chunk has at least
@@ -241,8 +241,8 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
     else:
         want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
         for i in range(CYNORM_BN_MASK):
-            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):  # the other way round: use whole lines
-                want = max(want, LINE / itemsize)
+            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):  # the other way round: use whole runs
+                want = max(want, RUN / itemsize)
         plan.cut = min(want, plan.group.extent)
         plan.cuts = ceil_div(plan.group.extent, plan.cut)
     plan.units = plan.cuts

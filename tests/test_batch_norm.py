@@ -7,11 +7,21 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import cynorm
 import reference
 from reference import assert_within, from_canonical, to_canonical, tolerance, ulp, wide
-from strategies import assert_same_bits, batch_norm_problems, place, random_values, take
+from strategies import (
+    Memory,
+    assert_same_bits,
+    batch_norm_problems,
+    orders,
+    place,
+    random_values,
+    shapes_to_transpose,
+    take,
+)
 
 try:
     import torch
@@ -793,6 +803,70 @@ def test_mixed_memory_orders(pair):
     check_training(case, add=True, relu=True, out=ORDERS[pair[1]](np.zeros(case.shape, np.float32)))
 
 
+def inference(case, src, again, diff_dst, add, outs):
+    """dst, diff_src and diff_add of a case in the memory given; `again` is src as backward sees it."""
+    workspace, dtype = cynorm.Workspace(), reference.compute_dtype(case.dtype)
+    statistics = (
+        np.linspace(-1, 1, case.shape[1]).astype(dtype),
+        np.linspace(0.1, 3, case.shape[1]).astype(dtype),
+    )
+    dst = case.operator.forward_inference(
+        src, *statistics, case.scale, case.shift, add=add, out=outs[0], workspace=workspace
+    )
+    if case.dtype == np.int8:
+        return (dst,)
+    gradients = case.operator.backward_inference(
+        diff_dst, again, *statistics, case.scale, workspace=workspace, out=outs[1], out_add=outs[2]
+    )
+    return dst, gradients.diff_src, gradients.diff_add
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "tanh"])
+@pytest.mark.parametrize("dtype", [*reference.DTYPES, np.dtype(np.int8)], ids=str)
+@given(shapes_to_transpose(), st.lists(orders(4), min_size=7, max_size=7))
+def test_any_mixture_of_orders_gives_the_same_bits(dtype, activation, shape, memories):
+    """All arrays each in its own order, and src in another for backward, as in calls on dense arrays."""
+    case = Case(shape, dtype if dtype != np.int8 else FLOAT32, activation=activation)
+    case.dtype = dtype
+    dense = [
+        (array * (20 if dtype == np.int8 else 1)).astype(dtype)
+        for array in (case.src, case.diff_dst, case.add)
+    ]
+    expected = inference(case, dense[0], *dense, (None, None, None))
+    arrays = (dense[0], *dense, *(np.zeros(shape, dtype) for _ in range(3)))
+    views, rooms = zip(*map(place, arrays, memories), strict=True)
+    results = inference(case, *views[:4], views[4:])
+    for got, room, wanted in zip(results, rooms[4:], expected, strict=False):
+        assert_same_bits(take(got, room), wanted)
+
+
+@given(shapes_to_transpose(), st.lists(orders(4), min_size=4, max_size=4), st.booleans())
+def test_any_mixture_of_orders_in_training(shape, memories, relu):
+    case = Case(shape, FLOAT32, activation="relu" if relu else None)
+    arrays = (case.src, case.diff_dst, case.add, np.zeros(shape, np.float32))
+    views, rooms = zip(*map(place, arrays, memories), strict=True)
+    case.src, case.diff_dst, case.add, out = views
+    check_training(case, add=True, relu=relu, out=out)
+    take(out, rooms[3])
+
+
+@each_dtype
+@pytest.mark.parametrize("last", [False, True], ids=["from channels first", "from channels last"])
+def test_transposed_past_the_cache(dtype, last):
+    """Of so large a tensor, what is transposed on its way out bypasses the cache by whole lines."""
+    axes = (0, 2, 3, 1), (0, 1, 2, 3)
+    case = Case((3, 37, 203, 211), dtype)
+    dense = case.src, case.diff_dst, case.add
+    expected = inference(case, dense[0], *dense, (None, None, None))
+    src, diff_dst, add = (place(array, Memory(axes[not last], (1,) * 4))[0] for array in dense)
+    memory = Memory(axes[last], (1,) * 4, offset=3, slack=1)
+    outs, rooms = zip(*(place(np.zeros(case.shape, dtype), memory) for _ in range(3)), strict=True)
+    for got, room, wanted in zip(
+        inference(case, src, src, diff_dst, add, outs), rooms, expected, strict=True
+    ):
+        assert_same_bits(take(got, room), wanted)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_output_takes_the_memory_order_of_src(order):
     shape = (3, 5, 4, 6)
@@ -812,7 +886,9 @@ def test_output_takes_the_memory_order_of_src(order):
 @each_dtype
 def test_mean_far_from_zero(layout, dtype):
     """mean / std = 1e6 in float32 (what the type can hold in others): statistics and results stay exact."""
-    ratio = {2: 100, 4: 1e6, 8: 1e3}[dtype.itemsize]  # in float64, what the oracle's extended precision resolves
+    ratio = {2: 100, 4: 1e6, 8: 1e3}[
+        dtype.itemsize
+    ]  # in float64, what the oracle's extended precision resolves
     case = Case((8, 21, 16, 17), dtype, layout, epsilon=1e-12)
     noise = random_values(case.rng, case.shape, np.dtype(np.float64))
     case.src = from_canonical((ratio + noise).astype(dtype), layout, padding=np.nan)

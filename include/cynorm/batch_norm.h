@@ -24,8 +24,9 @@
 
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are packed or converted at a time */
-    CYNORM_BN_ROWS = 8,          /* rows likewise */
-    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is staged: it stays in the first-level cache */
+    CYNORM_BN_ACROSS = 256,      /* bytes of memory that go into a column of rows that are transposed, */
+    CYNORM_BN_LEAST_ROW = 64,    /* and elements of such a row at least */
+    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is packed or staged: it stays in the first-level cache */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, and summed together: their
                                     coefficients, and sums, stay in registers */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2,
@@ -153,21 +154,6 @@ static cynorm_bn_ahead cynorm_bn_ahead_of(const cynorm_bn_tile *t, const cynorm_
     const char *group = v->data + b->group * v->stride[2], *end = group + last * v->stride[1] + bytes;
     const char *start = group + (last + 1 < t->count[1] ? (last + 1) * v->stride[1] : v->stride[2]);
     return (cynorm_bn_ahead){CYNORM_BN_AHEAD, start - end, end};
-}
-
-/* n elements `stride` bytes apart -> contiguous, or back. */
-static void cynorm_pack(char *contiguous, char *strided, int64_t n, int64_t stride, int64_t itemsize,
-                        int back) {
-    for (int64_t i = 0; i < n; i++, contiguous += itemsize, strided += stride) {
-        char *to = back ? strided : contiguous;
-        const char *from = back ? contiguous : strided;
-        switch (itemsize) {
-        case 1: memcpy(to, from, 1); break;
-        case 2: memcpy(to, from, 2); break;
-        case 4: memcpy(to, from, 4); break;
-        default: memcpy(to, from, 8); break;
-        }
-    }
 }
 
 /* A number of twice double's precision, high + low. */
@@ -609,10 +595,10 @@ CYNORM_BN_LOOPS(bf16, CYNORM_BF16)
 
 #define scratch_t FN(cynorm_bn_scratch)
 typedef struct {
-    char x[CYNORM_BN_ROWS][CYNORM_BN_ROW * sizeof(real)], g[CYNORM_BN_ROWS][CYNORM_BN_ROW * sizeof(real)];
-    char out[CYNORM_BN_STAGE];
+    char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], out[CYNORM_BN_STAGE];
+    char stage[CYNORM_BN_STAGE / 2]; /* 64 for each row */
     real value[CYNORM_BN_ROW];
-    unsigned char bits[CYNORM_BN_ROWS][CYNORM_BN_ROW / 8 + 8];
+    unsigned char bits[CYNORM_BN_STAGE / 2];
 } scratch_t;
 
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
@@ -628,12 +614,25 @@ static inline int FN(lies_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *
     return v->stride[0] == cynorm_itemsize(v->dtype) && (!FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE);
 }
 
-/* Whether all rows can. */
-static int FN(all_lie_ready)(const cynorm_bn_tile *t) {
+/* Whether memory is contiguous from row to row, not along them. */
+static inline int FN(lies_across)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    const int64_t size = cynorm_itemsize(v->dtype);
+    return v->data && v->stride[0] != size && cynorm_bn_step(t, v) == size;
+}
+
+/* Whether all rows can that are summed, or applied. */
+static int FN(all_lie_ready)(const cynorm_bn_tile *t, int sums) {
     const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
-    for (int i = 0; i < CYNORM_BN_MASK; i++)
-        if (!FN(lies_ready)(t, &t->view[i])) return 0;
+    for (int i = 0; i < CYNORM_BN_MASK; i++) {
+        int used = !sums || i == CYNORM_BN_SRC || i == CYNORM_BN_DIFF_DST;
+        if (used && !FN(lies_ready)(t, &t->view[i])) return 0;
+    }
     return t->activation <= CYNORM_RELU && (!mask->data || mask->stride[0] == 1 || t->count[0] == 1);
+}
+
+/* Bytes from row to row of a copy. */
+static inline int64_t FN(copy_step)(const cynorm_bn_tile *t, const cynorm_bn_block *b) {
+    return b->piece * cynorm_itemsize(FN(as_reals)(t) ? CYNORM_COMPUTE : t->view[CYNORM_BN_SRC].dtype);
 }
 
 /* The rows of a block: memory itself, or a copy, converted where rows are reals. */
@@ -642,10 +641,19 @@ static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *
     char *p = cynorm_bn_at(v, b);
     *step = cynorm_bn_step(t, v);
     if (FN(lies_ready)(t, v)) return p;
-    int64_t row = CYNORM_BN_ROW * sizeof(real);
+    int64_t row = FN(copy_step)(t, b), size = cynorm_itemsize(v->dtype), stride = v->stride[0];
+    if (FN(lies_across)(t, v)) {
+        /* to the end of each row, which is converted from there in place */
+        int64_t at = FN(as_reals)(t) ? row - b->n * size : 0;
+        int64_t ahead = t->kept_inner ? b->count * size : b->n * stride;
+        cynorm_transpose(copy + at, row, p, stride, b->n, b->count, ahead, size);
+        p = copy + at;
+        *step = row;
+        stride = size;
+    }
     for (int64_t r = 0; r < b->count; r++, p += *step) {
-        if (FN(as_reals)(t)) FN(load_row)((real *)(copy + r * row), p, v->dtype, b->n, v->stride[0]);
-        else cynorm_pack(copy + r * row, p, b->n, v->stride[0], cynorm_itemsize(v->dtype), 0);
+        if (FN(as_reals)(t)) FN(load_row)((real *)(copy + r * row), p, v->dtype, b->n, stride);
+        else if (stride != size) cynorm_copy_elements(copy + r * row, size, p, stride, b->n, size);
     }
     *step = row;
     return copy;
@@ -679,7 +687,8 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
     cynorm_bn_rows in = {.n = b->n, .count = b->count};
-    in.x = FN(view_rows)(t, src, b, s->x[0], &in.x_step);
+    const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
+    in.x = FN(view_rows)(t, src, b, s->x, &in.x_step);
     in.together = b->count;
     in.x_ahead.by = in.g_ahead.by = CYNORM_BN_KEPT_AHEAD;
     if (!t->kept_inner) {
@@ -691,51 +700,60 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
         in.x_ahead.by = in.together * in.x_step;
         in.g_ahead.by = in.together * other->stride[2];
     }
+    if (in.x == s->x) in.x_ahead = here;
     if (!other->data) return in;
-    in.g = FN(view_rows)(t, other, b, s->g[0], &in.g_step);
+    in.g = FN(view_rows)(t, other, b, s->g, &in.g_step);
+    if (in.g == s->g) in.g_ahead = here; /* the copy is */
     if (backward && t->activation > CYNORM_RELU) {
+        int64_t row = FN(copy_step)(t, b);
         for (int64_t r = 0; r < b->count; r++) {
             cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
-            FN(gradient_row)(t, s, (real *)s->g[r], in.x + r * in.x_step, in.g + r * in.g_step, &one);
+            FN(gradient_row)(t, s, (real *)(s->g + r * row), in.x + r * in.x_step, in.g + r * in.g_step, &one);
         }
-        in.g = s->g[0];
-        in.g_step = sizeof s->g[0];
+        in.g = s->g;
+        in.g_step = row;
     }
     if (!backward || !mask->data) return in;
     in.mask = (const unsigned char *)mask->data;
     in.bit = cynorm_bn_bit(t, b);
     in.bit_step = cynorm_bn_step(t, mask);
     if (mask->stride[0] == 1) return in;
+    int64_t row = b->piece / 8 + 8; /* bytes: more than are used may be read */
     for (int64_t r = 0; r < b->count; r++)
         for (int64_t j = 0; j < b->n; j++) {
             unsigned bit = cynorm_bits_at(in.mask, in.bit + r * in.bit_step + j * mask->stride[0]) & 1;
-            s->bits[r][j / 8] = (unsigned char)((j % 8 ? s->bits[r][j / 8] : 0) | bit << j % 8);
+            unsigned char *byte = s->bits + r * row + j / 8;
+            *byte = (unsigned char)((j % 8 ? *byte : 0) | bit << j % 8);
         }
-    in.mask = s->bits[0];
+    in.mask = s->bits;
     in.bit = 0;
-    in.bit_step = 8 * sizeof s->bits[0];
+    in.bit_step = 8 * row;
     return in;
 }
 
 /* How a tile is cut into blocks; `staged`: its results do not go to memory as they are computed. */
-static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int staged, int dtype) {
+static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int sums, int staged, int dtype) {
     cynorm_bn_block b = {.piece = t->count[0], .rows = t->kept_inner ? t->count[2] : t->count[1]};
-    int64_t stage = CYNORM_BN_STAGE / cynorm_itemsize(dtype), most = INT64_MAX;
-    if (!FN(all_lie_ready)(t)) {
-        b.piece = CYNORM_BN_ROW;
-        most = CYNORM_BN_ROWS;
+    const int64_t size = cynorm_itemsize(dtype), stage = CYNORM_BN_STAGE / size;
+    int across = 0;
+    for (int i = 0; i < CYNORM_BN_MASK; i++) across |= FN(lies_across)(t, &t->view[i]);
+    if (!FN(all_lie_ready)(t, sums)) {
+        int64_t rows = across ? CYNORM_BN_ACROSS / size : 1;
+        if (rows > b.rows) rows = b.rows;
+        b.piece = stage / rows / CYNORM_BN_LEAST_ROW * CYNORM_BN_LEAST_ROW;
+        if (b.piece > CYNORM_BN_ROW) b.piece = CYNORM_BN_ROW;
+        staged = 1;
     } else if (staged && b.piece > stage) {
         b.piece = stage;
     }
-    if (staged || most < INT64_MAX) b.rows = stage > b.piece ? stage / b.piece : 1;
-    if (b.rows > most) b.rows = most;
+    if (staged && b.rows > stage / b.piece) b.rows = stage > b.piece ? stage / b.piece : 1;
     return b;
 }
 
 static void FN(bn_sums)(const cynorm_bn_tile *t) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
-    cynorm_bn_block b = FN(blocks)(t, 0, dtype);
+    cynorm_bn_block b = FN(blocks)(t, 1, 0, dtype);
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
@@ -752,22 +770,27 @@ static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
 }
 
 /* The rows of a block, from where they have been computed to where they belong. */
-static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
-                         const line *l) {
+static void FN(put_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
+                         const cynorm_bn_block *b, const line *l) {
     char *p = cynorm_bn_at(v, b);
-    int64_t step = cynorm_bn_step(t, v), bytes = b->n * cynorm_itemsize(v->dtype), count = b->count;
     if (l->out == p) return;
-    int whole = FN(lies_ready)(t, v);
+    int64_t size = cynorm_itemsize(v->dtype), stride = v->stride[0], step = cynorm_bn_step(t, v);
+    int64_t bytes = b->n * size, count = b->count;
+    int whole = FN(lies_ready)(t, v), across = FN(lies_across)(t, v);
     if (whole && step == bytes) {
         bytes *= count;
         count = 1;
     }
-    for (int64_t r = 0; r < count; r++, p += step) {
-        char *row = l->out + r * l->step;
-        if (whole) cynorm_stream_copy(p, row, bytes);
-        else if (FN(as_reals)(t)) FN(store_row)(p, (const real *)row, v->dtype, b->n, v->stride[0]);
-        else cynorm_pack(row, p, b->n, v->stride[0], cynorm_itemsize(v->dtype), 1);
+    for (int64_t r = 0; r < count; r++) {
+        char *row = l->out + r * l->step, *to = p + r * step;
+        if (whole) cynorm_stream_copy(to, row, bytes);
+        else if (across && FN(as_reals)(t)) FN(store_row)(row, (const real *)row, v->dtype, b->n, size);
+        else if (FN(as_reals)(t)) FN(store_row)(to, (const real *)row, v->dtype, b->n, stride);
+        else if (!across) cynorm_copy_elements(to, stride, row, size, b->n, size);
     }
+    if (!across) return;
+    if (!t->streaming) cynorm_transpose(p, stride, l->out, l->step, count, b->n, 0, size);
+    else cynorm_transpose_past_cache(p, stride, l->out, l->step, count, b->n, size, s->stage);
 }
 
 /* A line whose rows lie in memory, where that can be, or in scratch. */
@@ -786,13 +809,13 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
     if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
     int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
-    cynorm_bn_block b = FN(blocks)(t, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
+    cynorm_bn_block b = FN(blocks)(t, 0, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, dtype);
             EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, CYNORM_SCALE, gated);
-            FN(put_rows)(t, diff_add, &b, &l);
+            FN(put_rows)(t, s, diff_add, &b, &l);
         }
         line l = FN(line_to)(t, s, dst, &b, dtype);
         l.coefficient[CYNORM_CENTER] = FN(coefficient)(t, t->center, &b);
@@ -813,7 +836,7 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
             }
             FN(activate)(t, row, b.n);
         }
-        FN(put_rows)(t, dst, &b, &l);
+        FN(put_rows)(t, s, dst, &b, &l);
     }
 }
 

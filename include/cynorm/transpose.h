@@ -67,7 +67,7 @@ CYNORM_INLINE void cynorm_store_bytes(char *p, cynorm_bytes v, int n) {
     memcpy(p, &v, (size_t)n);
 }
 
-/* to[c][r] = from[r][c] of n rows, a vector's worth at most, and of a lane's worth of columns. Each stage rotates
+/* to[c][r] = from[r][c] of n rows, at most a vector of them, and a lane of columns. Each stage rotates
  * the bits of an element's row and column, written side by side, by one. */
 CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char *from, int64_t from_step,
                                           int n, int size) {
@@ -116,7 +116,7 @@ CYNORM_INLINE void cynorm_transpose_sized(char *to, int64_t to_step, const char 
     }
 }
 
-/* to[c][r] = from[r][c]: a row's elements follow on, on both sides; rows are a step apart, in bytes. What lies
+/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart. What lies
  * `ahead` of what is read is prefetched, unless that is 0. */
 static void cynorm_transpose(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
                              int64_t columns, int64_t ahead, int64_t size) {
@@ -135,7 +135,8 @@ static void cynorm_transpose_past_cache(char *to, int64_t to_step, const char *f
     for (int64_t c = 0; c < columns; c += most) {
         const int64_t n = columns - c < most ? columns - c : most;
         cynorm_transpose(stage, length, from + c * size, from_step, rows, n, 0, size);
-        for (int64_t i = 0; i < n; i++)
-            cynorm_stream_copy(to + (c + i) * to_step, stage + i * length, length);
+        const int64_t together = to_step == length ? n : 1;
+        for (int64_t i = 0; i < n; i += together)
+            cynorm_stream_copy(to + (c + i) * to_step, stage + i * length, length * together);
     }
 }
