@@ -62,7 +62,8 @@ cdef enum:
     ROW = 4096                      # elements: a longer kept row is cut
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
-    RUN = 256                       # bytes of memory that are used together
+    RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
+    ACROSS = 256                    # bytes of memory that are used together where it lies across the rows
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     CHUNK = 1 << 15                 # elements a chunk has at least
@@ -240,9 +241,11 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         plan.cuts = ceil_div(n, plan.cut)
     else:
         want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
+        if plan.kind == FORWARD_INFERENCE:  # in the order of memory
+            want = max(want, min(RUN / (n * itemsize), plan.statistics * plan.count / n / TASKS))
         for i in range(CYNORM_BN_MASK):
             if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):  # the other way round: use whole runs
-                want = max(want, RUN / itemsize)
+                want = max(want, ACROSS / itemsize)
         plan.cut = min(want, plan.group.extent)
         plan.cuts = ceil_div(plan.group.extent, plan.cut)
     plan.units = plan.cuts
