@@ -459,14 +459,13 @@ CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i,
  *     NORMALIZE_ADD  (x - center) * factor + term + g
  *     GRADIENT       gain * (g + term + (x - center) * factor)
  *     SCALE          gain * g
- * Gated: forward, ReLU follows, and the bits of what passes are returned; backward, the mask comes first. */
-CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c, int64_t r,
-                                          int64_t i, int64_t m, int ahead, int kept, int form, int gated,
-                                          int dtype) {
+ * Gated: forward, ReLU follows, and *bits are those of what passes; backward, the mask comes first. */
+CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c, int64_t r,
+                                     int64_t i, int64_t m, uint64_t *bits, int ahead, int kept, int form,
+                                     int gated, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
-    unsigned bits = 0;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
         if (ahead && !kept) cynorm_bn_prefetch(g, &in->g_ahead);
@@ -483,113 +482,125 @@ CYNORM_INLINE unsigned FN(combine_vector)(const line *l, const cynorm_bn_rows *i
     }
     if (backward) y *= c[CYNORM_GAIN];
     if (!backward && gated) {
-        if (l->mask) bits = FN(mask_bits)(y > 0) & ((1u << m) - 1);
+        if (l->mask) *bits = FN(mask_bits)(y > 0) & ((1u << m) - 1);
         y = FN(select)(y <= 0, (vec){0}, y);
     }
-    char *out = l->out + r * l->step + at;
-    if (ahead && l->streaming && m == VL) FN(put_streaming)(out, y, dtype);
-    else FN(put)(out, y, dtype, m);
-    return bits;
+    return y;
 }
 
-/* The columns from the i-th on of some rows, whose coefficients stay in registers: `columns` vectors, or,
- * given 0, as many as are left, fewer than a block. */
-CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, int64_t row, int64_t rows,
-                                       int64_t i, int columns, int ahead, int kept, int form, int gated,
-                                       int dtype) {
-    vec c[CYNORM_BN_COLUMNS][4];
-    for (int k = 0; k < columns; k++) FN(coefficients)(c[k], l, row, i + k * VL, kept);
-    int64_t end = columns ? i + columns * VL : in->n;
+/* The columns from the i-th on of some rows, whose coefficients stay in registers (`shared`, unless kept):
+ * `columns` vectors, or, given 0, as many as are left, fewer than a block. */
+CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, const vec *shared,
+                                       int64_t row, int64_t rows, int64_t i, int columns, int ahead, int kept,
+                                       int form, int gated, int dtype) {
+    const int size = (int)cynorm_itemsize(dtype), per_line = 64 / size / VL;
+    vec own[CYNORM_BN_COLUMNS][4], y[CYNORM_BN_COLUMNS];
+    for (int k = 0; k < columns && kept; k++) FN(coefficients)(own[k], l, row, i + k * VL, kept);
     for (int64_t r = row; r < row + rows; r++) {
-        uint64_t bits = 0;
+        char *out = l->out + r * l->step + i * size;
+        uint64_t bits = 0, passed = 0;
         for (int k = 0; k < columns; k++) {
             if (kept && ahead)
                 FN(prefetch_kept)(in, row, i * rows + ((r - row) * columns + k) * VL, form != CYNORM_SCALE,
                                   form != CYNORM_NORMALIZE, dtype);
-            uint64_t passed =
-                FN(combine_vector)(l, in, c[k], r, i + k * VL, VL, ahead, kept, form, gated, dtype);
+            y[k] = FN(combine_vector)(l, in, kept ? own[k] : shared, r, i + k * VL, VL, &passed, ahead, kept,
+                                      form, gated, dtype);
             bits |= passed << k * VL;
+            if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
+            else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
+            else if (k % per_line == per_line - 1)
+                FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
         }
-        if (!columns)
-            for (int64_t j = i; j < end; j += VL) {
-                int64_t m = end - j < VL ? end - j : VL;
-                FN(coefficients)(c[0], l, r, j, kept);
-                bits |= (uint64_t)FN(combine_vector)(l, in, c[0], r, j, m, ahead, kept, form, gated, dtype)
-                        << (j - i);
-            }
+        int64_t left = columns ? 0 : in->n - i;
+        for (int64_t j = 0; j < left; j += VL) {
+            int64_t m = left - j < VL ? left - j : VL;
+            if (kept) FN(coefficients)(own[0], l, r, i + j, kept);
+            y[0] = FN(combine_vector)(l, in, kept ? own[0] : shared, r, i + j, m, &passed, ahead, kept, form,
+                                      gated, dtype);
+            bits |= passed << j;
+            if (ahead && l->streaming && m == VL) FN(put_streaming)(out + j * size, y[0], dtype);
+            else FN(put)(out + j * size, y[0], dtype, m);
+        }
         if (form < CYNORM_GRADIENT && gated && l->mask)
-            cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, end - i);
+            cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, columns ? columns * VL : left);
     }
 }
 
+/* By value, so that the compiler knows them unchanged by what is stored. */
 CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
                                     int dtype) {
     int64_t block = CYNORM_BN_COLUMNS * VL, together = kept ? in.together : 1;
+    vec shared[4];
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < together ? in.count - r : together;
         int64_t i = 0;
-        for (; i + block <= in.n; i += block)
-            FN(combine_columns)(&l, &in, r, rows, i, CYNORM_BN_COLUMNS, ahead, kept, form, gated, dtype);
-        if (i < in.n) FN(combine_columns)(&l, &in, r, rows, i, 0, ahead, kept, form, gated, dtype);
+        if (!kept) FN(coefficients)(shared, &l, r, 0, kept);
+#define COMBINE(columns) \
+    FN(combine_columns)(&l, &in, shared, r, rows, i, columns, ahead, kept, form, gated, dtype)
+        for (; i + block <= in.n; i += block) COMBINE(CYNORM_BN_COLUMNS);
+        if (i < in.n) COMBINE(0);
+#undef COMBINE
     }
 }
 
-CYNORM_INLINE void FN(combine)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated,
-                               int dtype) {
-    if (l->ahead) FN(combine_rows)(*l, *in, 1, kept, form, gated, dtype);
-    else FN(combine_rows)(*l, *in, 0, kept, form, gated, dtype);
-}
+/* ---- the loops above, for each storage type and case a function of its own: in one, pointers spill ---- */
 
-/* ---- the loops above, once per storage type and case ---- */
+typedef void FN(sum_loop)(wide *, const cynorm_bn_rows *, const real *center, const real *low);
+typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
 
-#define CYNORM_BN_LOOPS(T, DTYPE)                                                                            \
-    static void FN(sum_##T)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,       \
-                            int kept) {                                                                      \
-        switch (kept * 3 + (in->mask ? 2 : in->g ? 1 : 0)) {                                                 \
-        case 0: FN(sum_reduced)(sums, *in, center, low, 0, 0, DTYPE); break;                                 \
-        case 1: FN(sum_reduced)(sums, *in, center, low, 1, 0, DTYPE); break;                                 \
-        case 2: FN(sum_reduced)(sums, *in, center, low, 1, 1, DTYPE); break;                                 \
-        case 3: FN(sum_kept)(sums, *in, center, low, 0, 0, DTYPE); break;                                    \
-        case 4: FN(sum_kept)(sums, *in, center, low, 1, 0, DTYPE); break;                                    \
-        case 5: FN(sum_kept)(sums, *in, center, low, 1, 1, DTYPE); break;                                    \
-        }                                                                                                    \
-    }                                                                                                        \
-    static void FN(combine_##T)(const line *l, const cynorm_bn_rows *in, int kept, int form, int gated) {    \
-        switch (kept * 8 + gated * 4 + form) {                                                               \
-        case 0: FN(combine)(l, in, 0, 0, 0, DTYPE); break;                                                   \
-        case 1: FN(combine)(l, in, 0, 1, 0, DTYPE); break;                                                   \
-        case 2: FN(combine)(l, in, 0, 2, 0, DTYPE); break;                                                   \
-        case 3: FN(combine)(l, in, 0, 3, 0, DTYPE); break;                                                   \
-        case 4: FN(combine)(l, in, 0, 0, 1, DTYPE); break;                                                   \
-        case 5: FN(combine)(l, in, 0, 1, 1, DTYPE); break;                                                   \
-        case 6: FN(combine)(l, in, 0, 2, 1, DTYPE); break;                                                   \
-        case 7: FN(combine)(l, in, 0, 3, 1, DTYPE); break;                                                   \
-        case 8: FN(combine)(l, in, 1, 0, 0, DTYPE); break;                                                   \
-        case 9: FN(combine)(l, in, 1, 1, 0, DTYPE); break;                                                   \
-        case 10: FN(combine)(l, in, 1, 2, 0, DTYPE); break;                                                  \
-        case 11: FN(combine)(l, in, 1, 3, 0, DTYPE); break;                                                  \
-        case 12: FN(combine)(l, in, 1, 0, 1, DTYPE); break;                                                  \
-        case 13: FN(combine)(l, in, 1, 1, 1, DTYPE); break;                                                  \
-        case 14: FN(combine)(l, in, 1, 2, 1, DTYPE); break;                                                  \
-        case 15: FN(combine)(l, in, 1, 3, 1, DTYPE); break;                                                  \
-        }                                                                                                    \
+#define CYNORM_BN_SUM(T, rows, kept, backward, masked)                                                       \
+    static __attribute__((noinline)) void FN(sum_##T##_##kept##backward##masked)(                            \
+        wide *sums, const cynorm_bn_rows *in, const real *center, const real *low) {                         \
+        FN(rows)(sums, *in, center, low, backward, masked, CYNORM_##T);                                      \
     }
+#define CYNORM_BN_COMBINE(T, form, kept, gated)                                                              \
+    static __attribute__((noinline)) void FN(combine_##T##_##form##kept##gated)(                             \
+        const line *l, const cynorm_bn_rows *in) {                                                           \
+        if (l->ahead) FN(combine_rows)(*l, *in, 1, kept, form, gated, CYNORM_##T);                           \
+        else FN(combine_rows)(*l, *in, 0, kept, form, gated, CYNORM_##T);                                    \
+    }
+#define CYNORM_BN_FORM(T, form)                                                                              \
+    CYNORM_BN_COMBINE(T, form, 0, 0)                                                                         \
+    CYNORM_BN_COMBINE(T, form, 0, 1)                                                                         \
+    CYNORM_BN_COMBINE(T, form, 1, 0)                                                                         \
+    CYNORM_BN_COMBINE(T, form, 1, 1)
+#define CYNORM_BN_FORM_OF(T, form)                                                                           \
+    {{FN(combine_##T##_##form##00), FN(combine_##T##_##form##01)},                                           \
+     {FN(combine_##T##_##form##10), FN(combine_##T##_##form##11)}}
+
+/* sums: [kept][nothing else, diff_dst, diff_dst and mask]; combinations: [form][kept][gated] */
+#define CYNORM_BN_LOOPS(T)                                                                                   \
+    CYNORM_BN_SUM(T, sum_reduced, 0, 0, 0)                                                                   \
+    CYNORM_BN_SUM(T, sum_reduced, 0, 1, 0)                                                                   \
+    CYNORM_BN_SUM(T, sum_reduced, 0, 1, 1)                                                                   \
+    CYNORM_BN_SUM(T, sum_kept, 1, 0, 0)                                                                      \
+    CYNORM_BN_SUM(T, sum_kept, 1, 1, 0)                                                                      \
+    CYNORM_BN_SUM(T, sum_kept, 1, 1, 1)                                                                      \
+    static FN(sum_loop) *const FN(sum_##T)[2][3] = {                                                         \
+        {FN(sum_##T##_000), FN(sum_##T##_010), FN(sum_##T##_011)},                                           \
+        {FN(sum_##T##_100), FN(sum_##T##_110), FN(sum_##T##_111)}};                                          \
+    CYNORM_BN_FORM(T, 0)                                                                                     \
+    CYNORM_BN_FORM(T, 1)                                                                                     \
+    CYNORM_BN_FORM(T, 2)                                                                                     \
+    CYNORM_BN_FORM(T, 3)                                                                                     \
+    static FN(combine_loop) *const FN(combine_##T)[4][2][2] = {                                              \
+        CYNORM_BN_FORM_OF(T, 0), CYNORM_BN_FORM_OF(T, 1), CYNORM_BN_FORM_OF(T, 2), CYNORM_BN_FORM_OF(T, 3)};
 
 #if CYNORM_DOUBLE
-CYNORM_BN_LOOPS(f64, CYNORM_F64)
-#define EACH_DTYPE(dtype, call, ...) (void)(dtype), FN(call##_f64)(__VA_ARGS__)
+CYNORM_BN_LOOPS(F64)
+#define BY_DTYPE(dtype, loops) ((void)(dtype), FN(loops##_F64))
 #else
-CYNORM_BN_LOOPS(f32, CYNORM_F32)
-CYNORM_BN_LOOPS(f16, CYNORM_F16)
-CYNORM_BN_LOOPS(bf16, CYNORM_BF16)
-#define EACH_DTYPE(dtype, call, ...)                                            \
-    switch (dtype) {                                                            \
-    case CYNORM_F16: FN(call##_f16)(__VA_ARGS__); break;                        \
-    case CYNORM_BF16: FN(call##_bf16)(__VA_ARGS__); break;                      \
-    default: FN(call##_f32)(__VA_ARGS__); break;                                \
-    }
+CYNORM_BN_LOOPS(F32)
+CYNORM_BN_LOOPS(F16)
+CYNORM_BN_LOOPS(BF16)
+#define BY_DTYPE(dtype, loops) \
+    (dtype == CYNORM_F16 ? FN(loops##_F16) : dtype == CYNORM_BF16 ? FN(loops##_BF16) : FN(loops##_F32))
 #endif
 #undef CYNORM_BN_LOOPS
+#undef CYNORM_BN_FORM_OF
+#undef CYNORM_BN_FORM
+#undef CYNORM_BN_COMBINE
+#undef CYNORM_BN_SUM
 
 /* ---- blocks of a tile ---- */
 
@@ -676,7 +687,7 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
         line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
                   FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
         cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .together = 1};
-        EACH_DTYPE(CYNORM_COMPUTE, combine, &l, &in, t->kept_inner, CYNORM_NORMALIZE, 0);
+        BY_DTYPE(CYNORM_COMPUTE, combine)[CYNORM_NORMALIZE][t->kept_inner][0](&l, &in);
     }
     FN(activate_backward)(t, out, (const real *)g, value, b->n);
 }
@@ -758,7 +769,7 @@ static void FN(bn_sums)(const cynorm_bn_tile *t) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
         const real *center = FN(coefficient)(t, t->center, &b), *low = FN(coefficient)(t, t->center_low, &b);
-        EACH_DTYPE(dtype, sum, sums, &in, center, low, t->kept_inner);
+        BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0](sums, &in, center, low);
     }
 }
 
@@ -814,7 +825,7 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
         cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, dtype);
-            EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, CYNORM_SCALE, gated);
+            BY_DTYPE(dtype, combine)[CYNORM_SCALE][t->kept_inner][gated](&l, &in);
             FN(put_rows)(t, s, diff_add, &b, &l);
         }
         line l = FN(line_to)(t, s, dst, &b, dtype);
@@ -827,7 +838,7 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
             l.bit = cynorm_bn_bit(t, &b);
             l.bit_step = cynorm_bn_step(t, mask);
         }
-        EACH_DTYPE(dtype, combine, &l, &in, t->kept_inner, form, gated);
+        BY_DTYPE(dtype, combine)[form][t->kept_inner][gated](&l, &in);
         for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
             real *row = (real *)(l.out + r * l.step);
             if (value->data) {
@@ -843,7 +854,7 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
 
 #undef line
 #undef scratch_t
-#undef EACH_DTYPE
+#undef BY_DTYPE
 
 /* ---- from sums to coefficients ---- */
 
