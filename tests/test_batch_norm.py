@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -893,6 +894,28 @@ def test_mean_far_from_zero(layout, dtype):
     noise = random_values(case.rng, case.shape, np.dtype(np.float64))
     case.src = from_canonical((ratio + noise).astype(dtype), layout, padding=np.nan)
     check_training(case)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    ratio=st.floats(6, 12).map(lambda exponent: 10**exponent),
+    deviation=st.sampled_from([1e-100, 1e-3, 1.0, 7.7e5]),
+    shape=st.tuples(*(st.integers(1, most) for most in (5, 3, 9, 40))),
+    layout=st.sampled_from(["NCHW", "NHWC", "nChw8c"]),
+)
+def test_float64_statistics_are_exact(seed, ratio, deviation, shape, layout):
+    """At mean / std of 1e6 to 1e12 too, float64 statistics are within 2 ulp of those of exact rationals."""
+    rng = np.random.default_rng(seed)
+    src = deviation * (rng.choice([-ratio, ratio], (1, shape[1], 1, 1)) + rng.standard_normal(shape))
+    bn = cynorm.BatchNorm(layout=layout, channels=shape[1])
+    _, mean, variance = bn.forward_training(from_canonical(src, layout))
+    for channel in range(shape[1]):
+        values = [Fraction(value) for value in src[:, channel].ravel().tolist()]
+        exact_mean = sum(values) / len(values)
+        exact_variance = sum((value - exact_mean) ** 2 for value in values) / len(values)
+        for got, exact in ((mean, exact_mean), (variance, exact_variance)):
+            error = abs(Fraction(got[channel].item()) - exact)
+            assert error <= 2 * Fraction(np.spacing(abs(float(exact))).item())
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
