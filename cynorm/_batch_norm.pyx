@@ -427,17 +427,12 @@ cdef void shift_all(cynorm_bn_tile *t, const axis_t *axes, int count, int64_t in
         index /= axes[i].extent
 
 
-cdef cynorm_bn_tile turn(const cynorm_bn_tile *t) noexcept nogil:
-    """Last group first: its data, summed last, are still in the cache."""
-    cdef cynorm_bn_tile turned = t[0]
+cdef void turn(cynorm_bn_tile *t, const axis_t *groups, int64_t last) noexcept nogil:
+    """The order of groups, from the first to the last or back."""
     cdef int i
+    shift(t, groups, last)
     for i in range(VIEWS):
-        if i == CYNORM_BN_MASK:
-            turned.bit += (t.count[2] - 1) * t.view[i].stride[2]
-        elif t.view[i].data != NULL:
-            turned.view[i].data += (t.count[2] - 1) * t.view[i].stride[2]
-        turned.view[i].stride[2] = -t.view[i].stride[2]
-    return turned
+        t.view[i].stride[2] = -t.view[i].stride[2]
 
 
 cdef int64_t unit_position(const plan_t *plan, int64_t unit, int64_t *n) noexcept nogil:
@@ -492,7 +487,6 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t = plan.tile
-    cdef cynorm_bn_tile turned
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     cdef int64_t n, at, first, count, whole
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
@@ -533,11 +527,12 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
             t.count[2] = whole / plan.repeat
             if step == SUMS:
                 k.bn_sums(&t)
-            elif t.kept_inner or t.count[2] == 1:
+            elif plan.kind == FORWARD_INFERENCE or t.kept_inner:
                 k.bn_apply(&t)
-            else:
-                turned = turn(&t)
-                k.bn_apply(&turned)
+            else:  # last group first: its data, summed last, are still in the cache
+                turn(&t, &plan.groups, whole - 1)
+                k.bn_apply(&t)
+                turn(&t, &plan.groups, 1 - whole)
         if count > whole:
             t.count[0] = n * (count - whole)
             t.count[2] = 1
