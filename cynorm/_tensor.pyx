@@ -24,7 +24,25 @@ cdef int bfloat16_number = -1  # ml_dtypes' type number, once an array of it has
 
 cdef extern from "numpy/arrayobject.h":
     """
-    static PyObject *cynorm_new_like(PyArrayObject *a) { return PyArray_NewLikeArray(a, NPY_KEEPORDER, NULL, 0); }
+    /* A new array of a's shape, dtype and memory order. NumPy's large arrays begin 16 bytes past a cache line; where
+     * outputs may bypass the cache, which takes whole lines, this one begins with one. */
+    static PyObject *cynorm_new_like(PyArrayObject *a) {
+        PyArrayObject *like = (PyArrayObject *)PyArray_NewLikeArray(a, NPY_KEEPORDER, NULL, 0), *memory;
+        npy_intp strides[8], room;
+        if (like == NULL || PyArray_NBYTES(like) < 1 << 21) return (PyObject *)like;
+        room = PyArray_NBYTES(like) + 63;
+        memcpy(strides, PyArray_STRIDES(like), PyArray_NDIM(like) * sizeof *strides);
+        Py_DECREF(like);
+        memory = (PyArrayObject *)PyArray_SimpleNew(1, &room, NPY_INT8);
+        if (memory == NULL) return NULL;
+        Py_INCREF(PyArray_DESCR(a));
+        like = (PyArrayObject *)PyArray_NewFromDescr(
+            &PyArray_Type, PyArray_DESCR(a), PyArray_NDIM(a), PyArray_DIMS(a), strides,
+            PyArray_BYTES(memory) + (-(npy_intp)PyArray_BYTES(memory) & 63), NPY_ARRAY_WRITEABLE, NULL);
+        if (like == NULL) Py_DECREF(memory);
+        else if (PyArray_SetBaseObject(like, (PyObject *)memory) < 0) Py_CLEAR(like);
+        return (PyObject *)like;
+    }
     static PyObject *cynorm_view(PyArrayObject *a, int ndim, npy_intp *shape, npy_intp *strides) {
         PyArray_Descr *dtype = PyArray_DESCR(a);
         PyObject *view;

@@ -879,6 +879,14 @@ def test_output_takes_the_memory_order_of_src(order):
     assert bn.backward_inference(diff_dst, dense, ones, ones).diff_src.strides == dense.strides
 
 
+def test_large_outputs_begin_with_a_cache_line():
+    dense = np.ones((8, 64, 56, 56), np.float32)
+    for src in (dense, dense.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2), dense[:, ::-1, :, ::2]):
+        dst = cynorm.BatchNorm().forward_training(src)[0]
+        assert dst.ctypes.data % 64 == 0
+        assert dst.strides == np.empty_like(src).strides
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Values at the edge
 
