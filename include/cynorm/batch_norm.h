@@ -768,6 +768,7 @@ static void FN(bn_sums)(const cynorm_bn_tile *t) {
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
+        if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
         const real *center = FN(coefficient)(t, t->center, &b), *low = FN(coefficient)(t, t->center_low, &b);
         BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0](sums, &in, center, low);
     }
