@@ -264,6 +264,45 @@ def test_bypassing_the_cache(width, layout, dtype):
         assert (room[:3] == 7).all() and (room[3 + src.size :] == 7).all()
 
 
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@each_region
+def test_images_past_the_cache(region, layout, dtype, size):
+    """In a tensor whose dst bypasses the cache, each image is what it is alone, wherever dst begins."""
+    lrn = cynorm.LRN(size, 0.5, region=region, layout=layout)
+    rng = np.random.default_rng(0)
+    src, diff_dst = (
+        from_canonical(rng.standard_normal((24, 48, 41, 47), dtype=np.float32).astype(dtype), layout) for _ in range(2)
+    )
+    lines = np.full(src.size + 64, 7, dtype)
+    lines = lines[-lines.ctypes.data % 64 // lines.itemsize :]
+    for begin in 0, 3:
+        out = lines[begin : begin + src.size].reshape(src.shape)
+        for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
+            run(*tensors, out=out, num_threads=2)
+            for image in 0, 11, 23:
+                assert_same_bits(out[image], run(*(tensor[image : image + 1] for tensor in tensors))[0])
+            assert (lines[:begin] == 7).all() and (lines[begin + src.size :] == 7).all()
+        lines[:] = 7
+
+
+@each_layout
+@each_region
+@each_dtype
+def test_single_cell(dtype, region, layout):
+    """A window of one cell, where no other element counts."""
+    parameters = {"local_size": 1, "alpha": 0.5, "region": region}
+    shape = SHAPES[reference.spatial_ndim(layout)]
+    channels = channels_argument(layout, shape[1])
+    src, diff_dst = draw_pair(shape, dtype, layout)
+    lrn = cynorm.LRN(layout=layout, channels=channels, **parameters)
+    canonical, canonical_diff = (to_canonical(array, layout, channels) for array in (src, diff_dst))
+    assert_forward(to_canonical(lrn.forward(src), layout, channels), canonical, **parameters)
+    diff_src = to_canonical(lrn.backward(diff_dst, src), layout, channels)
+    assert_backward(diff_src, canonical_diff, canonical, **parameters)
+
+
 def test_no_spatial_axes_within_channel():
     """Within a channel of one cell the window is that cell, and the divisor is 1."""
     src, diff_dst = draw_pair((3, 7), np.dtype(np.float64), "NC")

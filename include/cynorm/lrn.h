@@ -31,6 +31,36 @@ enum { CYNORM_STREAM_LEAST = 1024 };
 typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 #endif
 
+/* ---- the formulas ---- */
+
+/* Terms are kept scaled: beside a huge src they would underflow before they are multiplied by it again. */
+#define CYNORM_TERM_SCALE ((real)(CYNORM_DOUBLE ? 0x1p256 : 0x1p40))
+
+#define coefficients FN(cynorm_lrn_coefficients)
+typedef struct { vec k, alpha, c; double beta; } coefficients;
+
+static coefficients FN(coefficients_of)(const cynorm_lrn_tile *t) {
+    return (coefficients){FN(splat)((real)t->k), FN(splat)((real)t->alpha), FN(splat)((real)(2 * t->alpha * t->beta)), t->beta};
+}
+
+/* omega of a window's squares; lanes past n stay on the fast path */
+CYNORM_INLINE vec FN(omega_of)(const coefficients *q, vec sum, int64_t n) {
+    return FN(part)(FN(fma)(q->alpha, sum, q->k), FN(splat)(1), n);
+}
+
+/* t, scaled, and diff_dst * omega^-beta; y is the dst given, or NULL. What cancels needs more than storage's precision. */
+CYNORM_INLINE vec FN(term_of)(const coefficients *q, vec omega, vec g, vec x, const vec *y, int kind,
+                              vec *weighted) {
+    vec reciprocal;
+    *weighted = FN(times_power)(g, omega, kind, q->beta, CYNORM_COMPUTE, &reciprocal);
+    return (y ? g : *weighted) * ((y ? *y : x) * reciprocal * CYNORM_TERM_SCALE);
+}
+
+/* sum: of the terms, scaled */
+CYNORM_INLINE vec FN(diff_src_of)(const coefficients *q, vec x, vec sum, vec weighted) {
+    return FN(fma)((q->c * x) * sum, FN(splat)(-1 / CYNORM_TERM_SCALE), weighted);
+}
+
 /* ---- sums of rows ---- */
 
 /* S_m that ends at p[0]; p[j] is j steps earlier. m is a constant. */
@@ -248,8 +278,7 @@ typedef struct {
     const real *square_sum[CYNORM_SUM_LEVELS], *term_sum[CYNORM_SUM_LEVELS], *omega_in, *weighted;
     int square_rows, term_rows; /* how many of these, where the window is not a constant */
     real *squares_out, *weighted_out, *terms_out, *omega_out;
-    vec k, alpha, c;
-    double beta;
+    coefficients q;
     int64_t src_ahead, diff_ahead, dst_ahead; /* bytes from a slab to the next, which is prefetched */
     int parts, kind, streaming;
 } run_t;
@@ -266,9 +295,6 @@ typedef struct {
     run_t run;
 } loop;
 
-/* Terms are kept scaled: beside a huge src they would underflow before they are multiplied by it again. */
-#define CYNORM_TERM_SCALE ((real)(CYNORM_DOUBLE ? 0x1p256 : 0x1p40))
-
 /* The sum of a window of 3 or 5, or of as many rows as there are, in their order. */
 CYNORM_INLINE vec FN(window_sum)(const real *const *p, int rows, int64_t at, int window) {
     if (window > 1) return FN(tree_sum)(p, at, window);
@@ -283,14 +309,13 @@ CYNORM_INLINE vec FN(window_sum)(const real *const *p, int rows, int64_t at, int
 CYNORM_INLINE void FN(terms)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype, int window,
                              int kind) {
     const int64_t b = j * cynorm_itemsize(dtype);
-    vec omega = r->omega_in ? FN(load)(r->omega_in + at + j)
-                            : FN(fma)(r->alpha, FN(window_sum)(r->square_sum, r->square_rows, at + j, window), r->k);
-    omega = FN(part)(omega, FN(splat)(1), n); /* lanes past n stay on the fast path */
-    vec reciprocal, g = FN(get)(r->middle_diff + b, dtype, n);
-    vec weighted = g * FN(power_and_reciprocal)(omega, kind, r->beta, &reciprocal);
-    vec gy = r->y ? g * FN(get)(r->y + b, dtype, n) : weighted * FN(get)(r->middle_src + b, dtype, n);
+    vec omega = r->omega_in ? FN(part)(FN(load)(r->omega_in + at + j), FN(splat)(1), n)
+                            : FN(omega_of)(&r->q, FN(window_sum)(r->square_sum, r->square_rows, at + j, window), n);
+    vec g = FN(get)(r->middle_diff + b, dtype, n), x = FN(get)(r->middle_src + b, dtype, n), weighted;
+    vec y = r->y ? FN(get)(r->y + b, dtype, n) : x;
+    vec term = FN(term_of)(&r->q, omega, g, x, r->y ? &y : NULL, kind, &weighted);
     FN(store)(r->weighted_out + at + j, weighted);
-    FN(store)(r->terms_out + at + j, FN(part)(gy * CYNORM_TERM_SCALE * reciprocal, (vec){0}, n));
+    FN(store)(r->terms_out + at + j, FN(part)(term, (vec){0}, n));
 }
 
 CYNORM_INLINE void FN(squares)(const run_t *r, int64_t at, int64_t j, int64_t n, int dtype) {
@@ -321,17 +346,16 @@ CYNORM_INLINE vec FN(finish)(const run_t *r, span_t *s, int64_t n, int dtype, in
                              int kind) {
     vec x = FN(get)(s->src + s->done * cynorm_itemsize(dtype), dtype, n), out;
     if (backward) {
-        vec second = (r->c * x) * FN(from_rows)(s, n, r->term_sum, r->term_rows, window);
-        out = FN(fma)(second, FN(splat)(-1 / CYNORM_TERM_SCALE), FN(from_rows)(s, n, &r->weighted, 1, 1));
+        vec sum = FN(from_rows)(s, n, r->term_sum, r->term_rows, window);
+        out = FN(diff_src_of)(&r->q, x, sum, FN(from_rows)(s, n, &r->weighted, 1, 1));
     } else {
-        vec sum = FN(from_rows)(s, n, r->square_sum, r->square_rows, window);
-        vec omega = FN(part)(FN(fma)(r->alpha, sum, r->k), FN(splat)(1), n);
+        vec omega = FN(omega_of)(&r->q, FN(from_rows)(s, n, r->square_sum, r->square_rows, window), n);
         if (r->omega_out) {
             /* the next row first: before it, it spoils the end of this one */
             if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n);
             FN(store_n)(r->omega_out + s->at, omega, s->left < n ? s->left : n);
         }
-        out = x * FN(power_minus)(omega, kind, r->beta);
+        out = FN(times_power)(x, omega, kind, r->q.beta, dtype, NULL);
     }
     s->done += n, s->at += n, s->left -= n;
     if (s->left <= 0) s->at += s->gap, s->left += s->row;
@@ -399,7 +423,7 @@ CYNORM_INLINE void FN(step_rows)(const loop *l, int dtype, int window, int adjac
         FN(copy_rows)(r.term_sum, l->run.term_sum, window > 1 ? window : r.term_rows, adjacent);
         r.omega_in = l->run.omega_in;
     }
-    r.k = l->run.k, r.alpha = l->run.alpha, r.c = l->run.c, r.beta = l->run.beta;
+    r.q = l->run.q;
     r.src_ahead = l->run.src_ahead, r.diff_ahead = l->run.diff_ahead, r.dst_ahead = l->run.dst_ahead;
     r.streaming = l->run.streaming;
     for (int64_t i2 = 0; i2 < l->rows[1]; i2++)
@@ -573,7 +597,7 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
     s->stage = (char *)FN(carve)(s, scratch, most * 64 / (int64_t)sizeof(real));
 }
 
-static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
+static size_t FN(tile_scratch)(const cynorm_lrn_tile *t, int backward) {
     state s;
     FN(lay_out)(t, backward, NULL, &s);
     return s.used;
@@ -677,10 +701,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     loop l;
     memset(&l, 0, sizeof l);
     run_t *run = &l.run;
-    run->k = FN(splat)((real)t->k);
-    run->alpha = FN(splat)((real)t->alpha);
-    run->c = FN(splat)((real)(2 * t->alpha * t->beta));
-    run->beta = t->beta;
+    run->q = FN(coefficients_of)(t);
     run->kind = cynorm_beta_kind(t->beta);
     run->src_ahead = s.src.base ? 0 : t->src.streamed;
     run->diff_ahead = s.diff_dst ? 0 : t->diff_dst.streamed;
@@ -764,14 +785,9 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
-static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn_tile)(t, 0); }
-static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn_tile)(t, 1); }
-
 #undef ring
 #undef streamed_sum
-#undef region
 #undef state
 #undef loop
 #undef run_t
 #undef span_t
-#undef CYNORM_TERM_SCALE

@@ -107,9 +107,15 @@ static inline int FN(any_abnormal)(vec x) {
 #define CYNORM_ESTIMATES 0
 #endif
 
-static inline vec FN(reciprocal)(vec x) {
+/* Newton steps to the precision of a data type: each doubles the bits, the estimates' being 14 (AVX-512) or 11. */
+CYNORM_INLINE int FN(steps)(int dtype) {
+    return CYNORM_DOUBLE ? 2 : dtype != CYNORM_BF16 && (dtype != CYNORM_F16 || CYNORM_VBYTES < 64);
+}
+
+CYNORM_INLINE vec FN(reciprocal)(vec x, int dtype) {
 #if CYNORM_ESTIMATES
     vec one = FN(splat)(1), r = FN(reciprocal_estimate)(x);
+    if (!FN(steps)(dtype)) return r;
     if (CYNORM_DOUBLE) r = FN(fma)(r, FN(fma)(-x, r, one), r);
     vec e = FN(fma)(-x, r, one);
     return FN(fma)(r, FN(fma)(e, e, e), r);
@@ -119,10 +125,10 @@ static inline vec FN(reciprocal)(vec x) {
 }
 
 /* x^-1/2: y with e = 1 - x*y^2 small is y * (1-e)^-1/2 = y * (1 + e/2 + 3/8 e^2 + ...) */
-static inline vec FN(rsqrt)(vec x) {
+CYNORM_INLINE vec FN(rsqrt)(vec x, int dtype) {
 #if CYNORM_ESTIMATES
     vec y = FN(rsqrt_estimate)(x);
-    for (int step = 0; step <= CYNORM_DOUBLE; step++) {
+    for (int step = 0; step < FN(steps)(dtype); step++) {
         vec e = FN(fma)(-(x * y), y, FN(splat)(1));
         y = FN(fma)(y * e, FN(fma)(e, FN(splat)(0.375), FN(splat)(0.5)), y);
     }
@@ -132,22 +138,28 @@ static inline vec FN(rsqrt)(vec x) {
 #endif
 }
 
-/* x^-3/4 in one joint step: w = y*z from y ~ x^-1/2 and z ~ (x*y)^-1/2; e = 1 - x^3 w^4; w * (1-e)^-1/4.
- * t = x*w*w ~ x^-1/2 first, since no product of it leaves the range of x. */
-static inline vec FN(rsqrt_3_4)(vec x) {
+/* a * x^-3/4 by y ~ x^-1/2 and z ~ (x*y)^-1/2: y * z = x^-3/4 * (1-d)^1/4 * (1-e)^1/2, d = 1 - x*y^2, e = 1 - x*y*z^2.
+ * Where the estimates have 14 bits, the squares of d and e are not worth having, and 1/x = y^2 * (1 + d + ...). */
+CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) {
 #if CYNORM_ESTIMATES
-    vec y = FN(rsqrt_estimate)(x), w = y * FN(rsqrt_estimate)(x * y);
-    for (int step = 0; step <= CYNORM_DOUBLE; step++) {
-        vec t = (x * w) * w, e = FN(fma)(-(x * t), t, FN(splat)(1));
+    vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x), u = x * y, z = FN(rsqrt_estimate)(u), w = y * z;
+    if (FN(steps)(dtype) == 1 && CYNORM_VBYTES == 64) {
+        vec d = FN(fma)(-u, y, one), e = FN(fma)(-(u * z), z, one), square = y * y;
+        *reciprocal = FN(fma)(square, d, square);
+        return a * FN(fma)(w, FN(fma)(e, FN(splat)(0.5), d * 0.25f), w);
+    }
+    /* in one joint step: e = 1 - x^3 w^4; w * (1-e)^-1/4. t = x*w*w first: no product of it leaves the range of x */
+    for (int step = 0; step < FN(steps)(dtype); step++) {
+        vec t = (x * w) * w, e = FN(fma)(-(x * t), t, one);
         w = FN(fma)(w * e, FN(fma)(e, FN(splat)(0.15625), FN(splat)(0.25)), w);
     }
-    return w;
 #else
     vec s = FN(sqrt)(x), cube = x * s, w = 1 / FN(sqrt)(cube);
     if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
         w = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), w, 1 / (s * FN(sqrt)(s)));
-    return w;
 #endif
+    *reciprocal = FN(reciprocal)(x, dtype);
+    return a * w;
 }
 
 /* ---- x^-beta for any beta ---- */
@@ -251,10 +263,10 @@ static inline int cynorm_beta_kind(double beta) {
 #endif
 
 /* Negative, zero, subnormal and infinite bases, and NaN: libm's answer in these lanes alone, so that none other changes. */
-static __attribute__((noinline)) vec FN(mend_power)(vec x, vec power, double y) {
+static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double y) {
     for (int i = 0; i < VL; i++)
-        if (FN(any_abnormal)(FN(splat)(x[i]))) power[i] = (real)pow((double)x[i], y);
-    return power;
+        if (FN(any_abnormal)(FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
+    return product;
 }
 
 static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) {
@@ -263,27 +275,23 @@ static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) 
     return reciprocal;
 }
 
-/* x^-beta of ordinary x */
-CYNORM_INLINE vec FN(power_ordinary)(vec x, int kind, double beta) {
-    if (kind == CYNORM_BETA_THREE_QUARTERS) return FN(rsqrt_3_4)(x);
-    if (kind == CYNORM_BETA_HALF) return FN(rsqrt)(x);
-    if (kind == CYNORM_BETA_ONE) return FN(reciprocal)(x);
-    if (kind == CYNORM_BETA_ZERO) return FN(splat)(1);
-    return FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta));
-}
-
-/* x^-beta, any x */
-CYNORM_INLINE vec FN(power_minus)(vec x, int kind, double beta) {
-    vec w = FN(power_ordinary)(x, kind, beta);
-    return __builtin_expect(FN(any_abnormal)(x), 0) ? FN(mend_power)(x, w, -beta) : w;
-}
-
-/* x^-beta and 1/x, any x */
-CYNORM_INLINE vec FN(power_and_reciprocal)(vec x, int kind, double beta, vec *reciprocal) {
-    vec w = FN(power_ordinary)(x, kind, beta), r = FN(reciprocal)(x);
-    if (__builtin_expect(FN(any_abnormal)(x), 0)) w = FN(mend_power)(x, w, -beta), r = FN(mend_reciprocal)(x, r);
-    *reciprocal = r;
-    return w;
+/* a * x^-beta and, where asked for, 1/x, of any x */
+CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype, vec *reciprocal) {
+    vec r = {0}, product;
+    if (kind == CYNORM_BETA_THREE_QUARTERS) product = FN(times_rsqrt_3_4)(a, x, dtype, &r);
+    else {
+        r = FN(reciprocal)(x, dtype);
+        product = a * (kind == CYNORM_BETA_HALF ? FN(rsqrt)(x, dtype)
+                       : kind == CYNORM_BETA_ONE ? r
+                       : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
+                       : FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta)));
+    }
+    if (__builtin_expect(FN(any_abnormal)(x), 0)) {
+        product = FN(mend_power)(a, x, product, -beta);
+        if (reciprocal) r = FN(mend_reciprocal)(x, r);
+    }
+    if (reciprocal) *reciprocal = r;
+    return product;
 }
 
 /* ---- masks as bits ---- */

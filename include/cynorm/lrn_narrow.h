@@ -1,0 +1,508 @@
+/* LRN with a window of 3 or 5 cells, kept in registers. A template, see types.h; formulas and tiles are lrn.h's.
+ *
+ * Where the window lies along the stream, BLOCK slabs are worked on at a time, a vector of each; what the next block
+ * needs of this one waits in scratch, in the order of its use. Where it lies along level 0, the vectors of a row follow
+ * one another, and the cells beside a vector are shifted in from its neighbours. A window's sum is made in lrn.h's
+ * order, so that either way gives the bits that lrn.h's own loop would.
+ *
+ * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied. */
+
+#ifndef CYNORM_LRN_NARROW_H
+#define CYNORM_LRN_NARROW_H
+enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side */
+#endif
+
+/* The sum of a window, its latest cell last. */
+CYNORM_INLINE vec FN(sum_cells)(const vec *cell, int reach) {
+    if (reach == 1) return cell[2] + (cell[1] + cell[0]);
+    return cell[4] + ((cell[3] + cell[2]) + (cell[1] + cell[0]));
+}
+
+/* Whether every row of dst begins at a line and ends at a vector that is one. */
+static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row) {
+    return !(((intptr_t)t->dst.data | t->dst.streamed | t->dst.stride[1] | t->dst.stride[2] | row) & 63) &&
+           VL * cynorm_itemsize(t->dst.dtype) == 64;
+}
+
+CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int streaming) {
+    if (streaming && n == VL) FN(put_streaming)(p, v, dtype);
+    else FN(put)(p, v, dtype, n);
+}
+
+/* ---- windows along the stream ---- */
+
+#define block_t FN(cynorm_lrn_block)
+typedef struct {
+    const char *src[CYNORM_BLOCK + 2 * CYNORM_REACH], *diff_dst[CYNORM_BLOCK];
+    char *dst[CYNORM_BLOCK];
+    ivec exists[CYNORM_BLOCK]; /* whether there is a slab for the term to be of */
+    real *kept;                /* forward: squares of `reach` slabs; backward: terms of twice as many, weighted of as many */
+    int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to the next block */
+    coefficients q;
+    int streaming, finish; /* whether there is anything in the block to finish */
+} block_t;
+
+/* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
+CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    real *kept = b->kept + i * reach;
+    vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) s[j] = FN(load)(kept + j * VL);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK + reach; j++) {
+        x[j] = FN(get)(b->src[j] + at, dtype, n);
+        s[reach + j] = x[j] * x[j];
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) FN(store)(kept + j * VL, s[CYNORM_BLOCK + j]);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        __builtin_prefetch(b->src[reach + j] + at + b->src_ahead, 0, 2);
+        vec omega = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
+        vec out = FN(times_power)(x[j], omega, kind, b->q.beta, dtype, NULL);
+        FN(put_narrow)(b->dst[j] + at, out, dtype, n, b->streaming);
+    }
+}
+
+/* diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach */
+CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    real *kept = b->kept + i * 3 * reach;
+    vec x[CYNORM_BLOCK + 2 * CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
+    vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK + 2 * reach; j++) {
+        x[j] = FN(get)(b->src[j] + at, dtype, n);
+        s[j] = x[j] * x[j];
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * reach; j++) terms[j] = FN(load)(kept + j * VL);
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) weighted[j] = FN(load)(kept + (2 * reach + j) * VL);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
+        __builtin_prefetch(b->diff_dst[j] + at + b->diff_ahead, 0, 2);
+        vec g = FN(get)(b->diff_dst[j] + at, dtype, n), omega = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
+        vec term = FN(term_of)(&b->q, omega, g, x[reach + j], NULL, kind, &weighted[reach + j]);
+        terms[2 * reach + j] = (vec)((ivec)term & b->exists[j]);
+        vec out = FN(diff_src_of)(&b->q, x[j], FN(sum_cells)(terms + j, reach), weighted[j]);
+        FN(put_narrow)(b->dst[j] + at, out, dtype, n, b->streaming);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, terms[CYNORM_BLOCK + j]);
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) FN(store)(kept + (2 * reach + j) * VL, weighted[CYNORM_BLOCK + j]);
+}
+
+/* ---- windows along level 0 ---- */
+
+#define rows_t FN(cynorm_lrn_rows)
+typedef struct {
+    const char *src, *diff_dst, *y;
+    char *dst;
+    /* bytes from a vector of a row to the next, from a row to the next, to the slab that is prefetched */
+    int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
+    int64_t rows, vectors, last; /* vectors of a row, lanes of the last of them */
+    coefficients q;
+    int streaming;
+} rows_t;
+
+/* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
+CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
+    ivec lane;
+    for (int i = 0; i < VL; i++) lane[i] = i + (by < 0 ? VL + by : by);
+    return by < 0 ? __builtin_shuffle(before, at, lane) : __builtin_shuffle(at, after, lane);
+}
+
+/* The window sums at `at`. */
+CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
+    vec cell[2 * CYNORM_REACH + 1];
+#pragma GCC unroll 8
+    for (int j = -reach; j <= reach; j++) cell[reach + j] = j ? FN(shifted)(before, at, after, j) : at;
+    return FN(sum_cells)(cell, reach);
+}
+
+/* `whole` says that all vectors are. */
+CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
+    return whole || v < r->vectors - 1 ? VL : r->last;
+}
+
+CYNORM_INLINE void FN(row_forward)(const rows_t *r, int64_t row, int dtype, int reach, int kind, int whole) {
+    const char *src = r->src + row * r->src_pitch;
+    char *dst = r->dst + row * r->dst_pitch;
+    vec x = FN(get)(src, dtype, FN(lanes)(r, 0, whole)), s = x * x, before = {0};
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < r->vectors; v++) {
+        vec next = {0};
+        __builtin_prefetch(src + r->src_ahead, 0, 2);
+        src += r->src_step;
+        if (v + 1 < r->vectors) next = FN(get)(src, dtype, FN(lanes)(r, v + 1, whole));
+        vec after = next * next;
+        vec omega = FN(omega_of)(&r->q, FN(sum_across)(before, s, after, reach), FN(lanes)(r, v, whole));
+        vec out = FN(times_power)(x, omega, kind, r->q.beta, dtype, NULL);
+        FN(put_narrow)(dst, out, dtype, FN(lanes)(r, v, whole), r->streaming);
+        dst += r->dst_step;
+        before = s, s = after, x = next;
+    }
+}
+
+/* Step v takes the terms of vector v+1 and finishes vector v. */
+CYNORM_INLINE void FN(row_backward)(const rows_t *r, int64_t row, int dtype, int reach, int kind, int whole) {
+    const char *src = r->src + row * r->src_pitch, *diff_dst = r->diff_dst + row * r->diff_pitch;
+    char *dst = r->dst + row * r->dst_pitch;
+    vec x0 = {0}, x1 = FN(get)(src, dtype, FN(lanes)(r, 0, whole)), s0 = {0}, s1 = x1 * x1;
+    vec term_before = {0}, term = {0}, weighted = {0};
+    for (int64_t v = -1; v < r->vectors; v++) {
+        vec x2 = {0}, s2 = {0}, term_after = {0}, weighted_after = {0};
+        if (v + 1 < r->vectors) {
+            const int64_t n = FN(lanes)(r, v + 1, whole);
+            __builtin_prefetch(src + r->src_ahead, 0, 2);
+            __builtin_prefetch(diff_dst + r->diff_ahead, 0, 2);
+            src += r->src_step;
+            if (v + 2 < r->vectors) x2 = FN(get)(src, dtype, FN(lanes)(r, v + 2, whole));
+            s2 = x2 * x2;
+            vec omega = FN(omega_of)(&r->q, FN(sum_across)(s0, s1, s2, reach), n), y = x1;
+            if (r->y) y = FN(get)(r->y + row * r->y_pitch + (v + 1) * r->y_step, dtype, n);
+            term_after = FN(term_of)(&r->q, omega, FN(get)(diff_dst, dtype, n), x1, r->y ? &y : NULL, kind,
+                                     &weighted_after);
+            term_after = FN(part)(term_after, (vec){0}, n);
+            diff_dst += r->diff_step;
+        }
+        if (v >= 0) {
+            vec out = FN(diff_src_of)(&r->q, x0, FN(sum_across)(term_before, term, term_after, reach), weighted);
+            FN(put_narrow)(dst, out, dtype, FN(lanes)(r, v, whole), r->streaming);
+            dst += r->dst_step;
+        }
+        x0 = x1, x1 = x2, s0 = s1, s1 = s2;
+        term_before = term, term = term_after, weighted = weighted_after;
+    }
+}
+
+/* ---- windows along both: the sums along level 0 are kept in place of squares ---- */
+
+/* Blocks as above, with kept: sums of squares of 2 * reach slabs and, backward, of their terms, weighted of reach. */
+CYNORM_INLINE void FN(both_forward)(const block_t *b, int dtype, int reach, int kind) {
+    const int64_t size = cynorm_itemsize(dtype);
+    vec before[CYNORM_BLOCK], at[CYNORM_BLOCK], q[CYNORM_BLOCK + 2 * CYNORM_REACH];
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        before[j] = (vec){0}, at[j] = FN(get)(b->src[reach + j], dtype, b->length < VL ? b->length : VL);
+        at[j] *= at[j];
+    }
+    real *kept = b->kept;
+    for (int64_t i = 0; i < b->length; i += VL, kept += 2 * reach * VL) {
+        const int64_t left = b->length - i, n = left < VL ? left : VL, next = left - VL < VL ? left - VL : VL;
+#pragma GCC unroll 8
+        for (int j = 0; j < 2 * reach; j++) q[j] = FN(load)(kept + j * VL);
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_BLOCK; j++) {
+            vec after = next > 0 ? FN(get)(b->src[reach + j] + (i + VL) * size, dtype, next) : (vec){0};
+            after *= after;
+            q[2 * reach + j] = FN(sum_across)(before[j], at[j], after, reach);
+            before[j] = at[j], at[j] = after;
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, q[CYNORM_BLOCK + j]);
+        if (!b->finish) continue;
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_BLOCK; j++) {
+            vec x = FN(get)(b->src[j] + i * size, dtype, n), omega = FN(omega_of)(&b->q, FN(sum_cells)(q + j, reach), n);
+            FN(put)(b->dst[j] + i * size, FN(times_power)(x, omega, kind, b->q.beta, dtype, NULL), dtype, n);
+        }
+    }
+}
+
+/* A step takes the terms of the vectors after those that it finishes. */
+CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int kind) {
+    const int64_t size = cynorm_itemsize(dtype);
+    vec before[CYNORM_BLOCK], at[CYNORM_BLOCK], term_before[CYNORM_BLOCK], term[CYNORM_BLOCK];
+    vec q[CYNORM_BLOCK + 2 * CYNORM_REACH], p[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        before[j] = term_before[j] = term[j] = weighted[reach + j] = (vec){0};
+        at[j] = FN(get)(b->src[2 * reach + j], dtype, b->length < VL ? b->length : VL);
+        at[j] *= at[j];
+    }
+    real *kept = b->kept; /* sums of squares run a vector ahead of the rest */
+    for (int64_t i = -VL; i < b->length; i += VL, kept += 5 * reach * VL) {
+        const int64_t left = b->length - i - VL, n = left < VL ? left : VL, next = left - VL < VL ? left - VL : VL;
+        vec term_after[CYNORM_BLOCK], weighted_after[CYNORM_BLOCK];
+        if (n > 0) {
+#pragma GCC unroll 8
+            for (int j = 0; j < 2 * reach; j++) q[j] = FN(load)(kept + j * VL);
+#pragma GCC unroll 8
+            for (int j = 0; j < CYNORM_BLOCK; j++) {
+                vec after = next > 0 ? FN(get)(b->src[2 * reach + j] + (i + 2 * VL) * size, dtype, next) : (vec){0};
+                after *= after;
+                q[2 * reach + j] = FN(sum_across)(before[j], at[j], after, reach);
+                before[j] = at[j], at[j] = after;
+            }
+#pragma GCC unroll 8
+            for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, q[CYNORM_BLOCK + j]);
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_BLOCK; j++) {
+            term_after[j] = weighted_after[j] = (vec){0};
+            if (n <= 0) continue;
+            vec x = FN(get)(b->src[reach + j] + (i + VL) * size, dtype, n);
+            vec g = FN(get)(b->diff_dst[j] + (i + VL) * size, dtype, n);
+            vec omega = FN(omega_of)(&b->q, FN(sum_cells)(q + j, reach), n);
+            vec t = FN(term_of)(&b->q, omega, g, x, NULL, kind, &weighted_after[j]);
+            term_after[j] = FN(part)((vec)((ivec)t & b->exists[j]), (vec){0}, n);
+        }
+        if (i >= 0) {
+            real *sums = kept - 3 * reach * VL; /* of the vector that is finished */
+            const int64_t m = b->length - i < VL ? b->length - i : VL;
+#pragma GCC unroll 8
+            for (int j = 0; j < 2 * reach; j++) p[j] = FN(load)(sums + j * VL);
+#pragma GCC unroll 8
+            for (int j = 0; j < reach; j++) weighted[j] = FN(load)(sums + (2 * reach + j) * VL);
+#pragma GCC unroll 8
+            for (int j = 0; j < CYNORM_BLOCK; j++)
+                p[2 * reach + j] = FN(sum_across)(term_before[j], term[j], term_after[j], reach);
+#pragma GCC unroll 8
+            for (int j = 0; j < 2 * reach; j++) FN(store)(sums + j * VL, p[CYNORM_BLOCK + j]);
+#pragma GCC unroll 8
+            for (int j = 0; j < reach; j++) FN(store)(sums + (2 * reach + j) * VL, weighted[CYNORM_BLOCK + j]);
+            if (b->finish) {
+#pragma GCC unroll 8
+                for (int j = 0; j < CYNORM_BLOCK; j++) {
+                    vec x = FN(get)(b->src[j] + i * size, dtype, m);
+                    FN(put)(b->dst[j] + i * size, FN(diff_src_of)(&b->q, x, FN(sum_cells)(p + j, reach), weighted[j]), dtype, m);
+                }
+            }
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_BLOCK; j++)
+            term_before[j] = term[j], term[j] = term_after[j], weighted[reach + j] = weighted_after[j];
+    }
+}
+
+/* ---- compiled for each storage type, direction and reach; with beta 3/4, and with any ---- */
+
+/* What is given is copied, since the stores of dst might alias it. */
+#define CYNORM_NARROW(T, direction, reach, name, kind, whole)                                                  \
+    static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
+        const block_t b = *given;                                                                              \
+        int64_t i = 0;                                                                                         \
+        for (; i + VL <= b.length; i += VL) FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, kind);         \
+        if (i < b.length) FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, kind);                 \
+    }                                                                                                          \
+    static __attribute__((noinline)) void FN(both_##T##_##direction##reach##name)(const block_t *given) {      \
+        const block_t b = *given;                                                                              \
+        FN(both_##direction)(&b, CYNORM_##T, reach, kind);                                                     \
+    }                                                                                                          \
+    static __attribute__((noinline)) void FN(rows_##T##_##direction##reach##name)(const rows_t *given) {       \
+        const rows_t r = *given;                                                                               \
+        for (int64_t row = 0; row < r.rows; row++) FN(row_##direction)(&r, row, CYNORM_##T, reach, kind, whole); \
+    }
+#define CYNORM_NARROWS(T)                                                                                      \
+    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
+    CYNORM_NARROW(T, forward, 1, any, cynorm_beta_kind(given->q.beta), 0)                                      \
+    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
+    CYNORM_NARROW(T, forward, 2, any, cynorm_beta_kind(given->q.beta), 0)                                      \
+    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                        \
+    CYNORM_NARROW(T, backward, 1, any, cynorm_beta_kind(given->q.beta), 0)                                     \
+    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                        \
+    CYNORM_NARROW(T, backward, 2, any, cynorm_beta_kind(given->q.beta), 0)
+#define CYNORM_CHOICE(what, T)                                                                                 \
+    {{{FN(what##_##T##_forward1any), FN(what##_##T##_forward1usual)},                                          \
+      {FN(what##_##T##_forward2any), FN(what##_##T##_forward2usual)}},                                         \
+     {{FN(what##_##T##_backward1any), FN(what##_##T##_backward1usual)},                                        \
+      {FN(what##_##T##_backward2any), FN(what##_##T##_backward2usual)}}}
+#if CYNORM_DOUBLE
+CYNORM_NARROWS(F64)
+#define CYNORM_CHOICES(what) [CYNORM_F64] = CYNORM_CHOICE(what, F64)
+#else
+CYNORM_NARROWS(F32)
+CYNORM_NARROWS(F16)
+CYNORM_NARROWS(BF16)
+#define CYNORM_CHOICES(what)                                                                                   \
+    [CYNORM_F32] = CYNORM_CHOICE(what, F32), [CYNORM_F16] = CYNORM_CHOICE(what, F16),                          \
+    [CYNORM_BF16] = CYNORM_CHOICE(what, BF16)
+#endif
+static void (*const FN(block_loops)[][2][2][2])(const block_t *) = {CYNORM_CHOICES(block)};
+static void (*const FN(both_loops)[][2][2][2])(const block_t *) = {CYNORM_CHOICES(both)};
+static void (*const FN(row_loops)[][2][2][2])(const rows_t *) = {CYNORM_CHOICES(rows)};
+#undef CYNORM_NARROW
+#undef CYNORM_NARROWS
+#undef CYNORM_CHOICE
+#undef CYNORM_CHOICES
+
+/* ---- tiles ---- */
+
+enum { FN(BLOCKS) = 1, FN(BOTH), FN(ROWS) };
+
+static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
+
+/* Which of the loops serve a tile, if any. */
+static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
+    const cynorm_lrn_window *w = &t->window[0];
+    const int joint = t->windows && t->pitch[1] == t->count[0]; /* blocked memory: a row goes through its blocks */
+    if (t->omega.data || t->cut || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) ||
+        !FN(contiguous)(&t->y) || !FN(contiguous)(&t->dst))
+        return 0;
+    if (t->left != t->right || t->left > CYNORM_REACH) return 0;
+    if (t->windows == 0) return t->left && t->count[1] * t->count[2] == 1 && !t->y.data ? FN(BLOCKS) : 0;
+    if (t->windows > 1 || w->step != 1 || w->left != w->right || !w->left || w->left > CYNORM_REACH) return 0;
+    if (t->left) return t->left == w->left && !joint && !t->y.data ? FN(BOTH) : 0;
+    return !joint || t->count[0] == VL ? FN(ROWS) : 0;
+}
+
+static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
+
+/* Bytes of scratch: what is kept between blocks; a row of zeros, or one of dst; rows that follow one another. */
+static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
+    const int64_t slabs = (t->windows ? (backward ? 5 : 2) : (backward ? 3 : 1)) * t->left;
+    return (t->count[0] + VL) * slabs * (int64_t)sizeof(real);
+}
+
+static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
+    return FN(whole_lines)(t->count[0] * cynorm_itemsize(t->dst.dtype));
+}
+
+#define CYNORM_STAGE 8192
+
+static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
+    const int64_t blocks = FN(whole_lines)(FN(kept_bytes)(t, backward)) + (1 + CYNORM_BLOCK) * FN(row_bytes)(t);
+    switch (FN(narrow_kind)(t)) {
+    case FN(BLOCKS): return (size_t)blocks;
+    case FN(BOTH): return (size_t)(blocks + CYNORM_STAGE);
+    case FN(ROWS): return (size_t)FN(whole_lines)(t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype));
+    default: return FN(tile_scratch)(t, backward);
+    }
+}
+
+static int FN(usual)(const cynorm_lrn_tile *t) { return cynorm_beta_kind(t->beta) == CYNORM_BETA_THREE_QUARTERS; }
+
+/* The operands of the block at slab c but for dst; slabs that are not there are zeros. */
+static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src, const char *diff_dst, int64_t c,
+                          const char *zeros) {
+    const int reach = (int)t->left, slabs = CYNORM_BLOCK + (diff_dst ? 2 : 1) * reach;
+    for (int j = 0; j < slabs; j++)
+        b->src[j] = c + j >= 0 && c + j < t->extent ? src + (c + j) * t->src.streamed : zeros;
+    for (int j = 0; diff_dst && j < CYNORM_BLOCK; j++) {
+        const int64_t v = c + reach + j;
+        const int exists = v >= 0 && v < t->extent;
+        b->exists[j] = (ivec){0} - exists;
+        b->diff_dst[j] = exists ? diff_dst + v * t->diff_dst.streamed : zeros;
+    }
+}
+
+static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
+    const int dtype = t->src.dtype, reach = (int)t->left;
+    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, pitch = FN(row_bytes)(t);
+    const int by_lines = FN(by_lines)(t, row), staged = t->streaming && !by_lines;
+    block_t b = {.kept = t->scratch, .length = t->count[0], .q = FN(coefficients_of)(t),
+                 .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
+                 .streaming = t->streaming && by_lines};
+    char *zeros = (char *)t->scratch + FN(whole_lines)(FN(kept_bytes)(t, backward)), *rows = zeros + pitch;
+    void (*run)(const block_t *) = FN(block_loops)[dtype][backward][reach - 1][FN(usual)(t)];
+    memset(t->scratch, 0, (size_t)(rows - (char *)t->scratch));
+    for (int j = 0; j < reach && !backward; j++) { /* the squares before the first block */
+        const int64_t v = t->begin - reach + j;
+        for (int64_t i = 0; v >= 0 && i < b.length; i += VL) {
+            const int64_t n = b.length - i < VL ? b.length - i : VL;
+            vec x = FN(get)(t->src.data + v * t->src.streamed + i * size, dtype, n);
+            FN(store)(b.kept + i * reach + j * VL, x * x);
+        }
+    }
+    /* backward makes the terms and weighted before the first block by one block more */
+    for (int64_t c = backward ? t->begin - CYNORM_BLOCK : t->begin; c < t->end; c += CYNORM_BLOCK) {
+        FN(set_block)(&b, t, t->src.data, t->diff_dst.data, c, zeros);
+        for (int j = 0; j < CYNORM_BLOCK; j++) {
+            const int inside = c + j >= t->begin && c + j < t->end;
+            b.dst[j] = inside && !staged ? t->dst.data + (c + j) * t->dst.streamed : rows + j * pitch;
+        }
+        run(&b);
+        for (int j = 0; staged && j < CYNORM_BLOCK; j++)
+            if (c + j >= t->begin && c + j < t->end)
+                cynorm_stream_copy(t->dst.data + (c + j) * t->dst.streamed, rows + j * pitch, row);
+    }
+}
+
+/* All planes of levels 1 and 2, one after the other. */
+static void FN(narrow_both)(const cynorm_lrn_tile *t, int backward) {
+    const int dtype = t->src.dtype;
+    const int64_t row = t->count[0] * cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
+    const int staged = t->streaming && t->dst.streamed == row && CYNORM_BLOCK * row <= CYNORM_STAGE;
+    block_t b = {.kept = t->scratch, .length = t->count[0], .q = FN(coefficients_of)(t)};
+    char *zeros = (char *)t->scratch + FN(whole_lines)(FN(kept_bytes)(t, backward)), *unused = zeros + pitch;
+    char *stage = unused + CYNORM_BLOCK * pitch;
+    void (*run)(const block_t *) = FN(both_loops)[dtype][backward][t->left - 1][FN(usual)(t)];
+    for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
+        const int64_t i1 = plane % t->count[1], i2 = plane / t->count[1];
+#define MEMORY(name) t->name.data + i1 * t->name.stride[1] + i2 * t->name.stride[2]
+        const char *src = MEMORY(src), *diff_dst = backward ? MEMORY(diff_dst) : NULL;
+        char *dst = MEMORY(dst);
+#undef MEMORY
+        int64_t copied = t->begin; /* slabs of dst that have left the stage */
+        memset(t->scratch, 0, (size_t)(unused - (char *)t->scratch));
+        /* what is kept for the first block comes of the one before it, and backward that of the one before that */
+        for (int64_t c = t->begin - CYNORM_BLOCK * (t->begin > 0 ? 2 : 1); c < t->end; c += CYNORM_BLOCK) {
+            const int64_t done = c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end;
+            FN(set_block)(&b, t, src, diff_dst, c, zeros);
+            b.finish = c >= t->begin;
+            for (int j = 0; j < CYNORM_BLOCK; j++)
+                b.dst[j] = !b.finish || c + j >= t->end ? unused + j * pitch
+                           : staged ? stage + (c + j - copied) * row : dst + (c + j) * t->dst.streamed;
+            run(&b);
+            if (staged && b.finish && (done == t->end || (done + CYNORM_BLOCK - copied) * row > CYNORM_STAGE)) {
+                cynorm_stream_copy(dst + copied * row, stage, (done - copied) * row);
+                copied = done;
+            }
+        }
+    }
+}
+
+static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
+    const int dtype = t->src.dtype, reach = (int)t->window[0].left, joint = t->pitch[1] == t->count[0];
+    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, vector = VL * size;
+    const int by_lines = FN(by_lines)(t, row);
+    const int staged = t->streaming && !by_lines && !joint && t->dst.stride[1] == row;
+    const int64_t cells = joint ? t->count[0] * t->count[1] - t->missing : t->count[0];
+    const int level = joint ? 2 : 1;
+    rows_t r = {.vectors = (cells + VL - 1) / VL, .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    r.last = cells - (r.vectors - 1) * VL;
+    r.src_step = joint ? t->src.stride[1] : vector, r.src_pitch = t->src.stride[level];
+    r.diff_step = joint ? t->diff_dst.stride[1] : vector, r.diff_pitch = t->diff_dst.stride[level];
+    r.y_step = joint ? t->y.stride[1] : vector, r.y_pitch = t->y.stride[level];
+    r.dst_step = joint ? t->dst.stride[1] : vector, r.dst_pitch = t->dst.stride[level];
+    r.src_ahead = t->src.streamed, r.diff_ahead = t->diff_dst.streamed;
+    void (*run)(const rows_t *) = FN(row_loops)[dtype][backward][reach - 1][FN(usual)(t) && r.last == VL];
+    for (int64_t v = t->begin; v < t->end; v++) {
+        const region all = FN(region_of)(t, NULL, v);
+        r.rows = all.to[level];
+        for (int64_t i2 = 0; i2 < (joint ? 1 : all.to[2]); i2++) {
+#define MEMORY(name) t->name.data + v * t->name.streamed + i2 * t->name.stride[2]
+            char *dst = MEMORY(dst);
+            r.src = MEMORY(src);
+            if (backward) r.diff_dst = MEMORY(diff_dst);
+            r.y = t->y.data ? MEMORY(y) : NULL;
+#undef MEMORY
+            r.dst = staged ? t->scratch : dst;
+            run(&r);
+            if (staged) cynorm_stream_copy(dst, t->scratch, r.rows * row);
+        }
+    }
+}
+
+static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
+    switch (FN(narrow_kind)(t)) {
+    case FN(BLOCKS): FN(narrow_blocks)(t, backward); break;
+    case FN(BOTH): FN(narrow_both)(t, backward); break;
+    case FN(ROWS): FN(narrow_rows)(t, backward); break;
+    default: FN(lrn_tile)(t, backward);
+    }
+}
+
+static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }
+static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
+
+#undef block_t
+#undef rows_t
+#undef region
+#undef coefficients
+#undef CYNORM_TERM_SCALE
