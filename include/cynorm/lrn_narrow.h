@@ -111,9 +111,16 @@ typedef struct {
 
 /* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
 CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
+    const vec first = by < 0 ? before : at, second = by < 0 ? at : after;
     ivec lane;
     for (int i = 0; i < VL; i++) lane[i] = i + (by < 0 ? VL + by : by);
-    return by < 0 ? __builtin_shuffle(before, at, lane) : __builtin_shuffle(at, after, lane);
+#ifdef __clang__ /* which makes one shuffle of these */
+    vec out;
+    for (int i = 0; i < VL; i++) out[i] = lane[i] < VL ? first[lane[i]] : second[lane[i] - VL];
+    return out;
+#else
+    return __builtin_shuffle(first, second, lane);
+#endif
 }
 
 /* The window sums at `at`. */
