@@ -925,9 +925,9 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d, not training)
             check_same(&d, "out", &x, "src")
-            check_overlap(array, &d, src, &x, "src", True)
+            check_overlap(array, src, "src", True)
             if add is not None:
-                check_overlap(array, &d, add, &a, "add", True)
+                check_overlap(array, add, "add", True)
         if training:
             check_outputs((array, out_mean, out_variance, running_mean, running_variance), FORWARD_OUTPUTS, 0)
         call.parameter[MEAN] = &t[MEAN]
@@ -1016,16 +1016,16 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &x, "src")
-            check_overlap(array, &d, src, &x, "src", True)
-            check_overlap(array, &d, diff_dst, &g, "diff_dst", True)
+            check_overlap(array, src, "src", True)
+            check_overlap(array, diff_dst, "diff_dst", True)
         if out_add is not None:
             if workspace is None:
                 raise ValueError("out_add must be None without the workspace of a forward call with add, got an array")
             # a row of it is written before the same row of src is read for out
             add = describe_output(out_add, "out_add", &e)
             check_same(&e, "out_add", &x, "src")
-            check_overlap(add, &e, src, &x, "src", False, "out_add")
-            check_overlap(add, &e, diff_dst, &g, "diff_dst", True, "out_add")
+            check_overlap(add, src, "src", False, "out_add")
+            check_overlap(add, diff_dst, "diff_dst", True, "out_add")
         to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE])
         to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT])
         diff_scale = self.output(to_scale, "out_scale", padded_scale, &x, reduced, &t[DIFF_SCALE])

@@ -654,7 +654,7 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &s, "src")
-            check_overlap(array, &d, src, &s, "src", True)
+            check_overlap(array, src, "src", True)
         if workspace is None:
             with nogil:
                 status = lrn_forward(&self.p, &s, &d, NULL, threads)
@@ -691,10 +691,10 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &s, "src")
-            check_overlap(array, &d, src, &s, "src", True)
-            check_overlap(array, &d, diff_dst, &g, "diff_dst", True)
+            check_overlap(array, src, "src", True)
+            check_overlap(array, diff_dst, "diff_dst", True)
             if dst is not None:
-                check_overlap(array, &d, dst, &y, "dst", True)
+                check_overlap(array, dst, "dst", True)
         if workspace is None:
             with nogil:
                 status = lrn_backward(&self.p, &g, &s, given, &d, NULL, threads)

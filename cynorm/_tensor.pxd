@@ -5,8 +5,7 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
 cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=*)
 cdef object empty_like(object array, cynorm_tensor *t)
 cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1
-cdef int check_overlap(object out, const cynorm_tensor *t, object array, const cynorm_tensor *other, str name,
-                       bint same_allowed, str out_name=*) except -1
+cdef int check_overlap(object out, object array, str name, bint same_allowed, str out_name=*) except -1
 cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1
 cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef tuple shape_of(const cynorm_tensor *t)

@@ -230,27 +230,45 @@ cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept n
     return True
 
 
-cdef void bounds(const cynorm_tensor *t, char **low, char **high) noexcept nogil:
-    cdef int i
-    low[0] = t.data
-    high[0] = t.data + cynorm_itemsize(t.dtype)
-    for i in range(t.ndim):
-        if t.strides[i] < 0:
-            low[0] += t.strides[i] * (t.shape[i] - 1)
+cdef void bounds(cnp.ndarray a, char **low, char **high) noexcept:
+    """From where to where an array's memory reaches; NULL, both, where it has no elements."""
+    cdef int64_t reach
+    cdef int axis
+    low[0] = <char *>cnp.PyArray_DATA(a)
+    high[0] = low[0] + cnp.PyArray_ITEMSIZE(a)
+    for axis in range(cnp.PyArray_NDIM(a)):
+        if cnp.PyArray_DIM(a, axis) == 0:
+            low[0] = high[0] = NULL
+            return
+        reach = cnp.PyArray_STRIDE(a, axis) * (cnp.PyArray_DIM(a, axis) - 1)
+        if reach < 0:
+            low[0] += reach
         else:
-            high[0] += t.strides[i] * (t.shape[i] - 1)
+            high[0] += reach
 
 
-cdef int check_overlap(object out, const cynorm_tensor *t, object array, const cynorm_tensor *other, str name,
-                       bint same_allowed, str out_name="out") except -1:
+cdef bint same_place(cnp.ndarray a, cnp.ndarray b) noexcept:
+    cdef int i
+    if (cnp.PyArray_DATA(a) != cnp.PyArray_DATA(b) or cnp.PyArray_NDIM(a) != cnp.PyArray_NDIM(b)
+            or cnp.PyArray_ITEMSIZE(a) != cnp.PyArray_ITEMSIZE(b)):
+        return False
+    for i in range(cnp.PyArray_NDIM(a)):
+        if cnp.PyArray_DIM(a, i) != cnp.PyArray_DIM(b, i):
+            return False
+        if cnp.PyArray_DIM(a, i) > 1 and cnp.PyArray_STRIDE(a, i) != cnp.PyArray_STRIDE(b, i):
+            return False
+    return True
+
+
+cdef int check_overlap(object out, object array, str name, bint same_allowed, str out_name="out") except -1:
     """Refuse an output that shares memory with an input, other than being the same elements in the same places."""
     cdef char *low
     cdef char *high
     cdef char *other_low
     cdef char *other_high
-    bounds(t, &low, &high)
-    bounds(other, &other_low, &other_high)
-    if low >= other_high or other_low >= high or (same_allowed and same_memory(t, other)):
+    bounds(out, &low, &high)
+    bounds(array, &other_low, &other_high)
+    if low >= other_high or other_low >= high or (same_allowed and same_place(out, array)):
         return 0
     return refuse_shared(out, out_name, array, name, same_allowed)
 
@@ -272,43 +290,16 @@ def describe_memory(array):
     return f"memory at {array.__array_interface__['data'][0]:#x} with strides {array.strides}"
 
 
-cdef bint same_place(cnp.ndarray a, cnp.ndarray b) noexcept:
-    cdef int i
-    if (cnp.PyArray_DATA(a) != cnp.PyArray_DATA(b) or cnp.PyArray_NDIM(a) != cnp.PyArray_NDIM(b)
-            or cnp.PyArray_ITEMSIZE(a) != cnp.PyArray_ITEMSIZE(b)):
-        return False
-    for i in range(cnp.PyArray_NDIM(a)):
-        if cnp.PyArray_DIM(a, i) != cnp.PyArray_DIM(b, i):
-            return False
-        if cnp.PyArray_DIM(a, i) > 1 and cnp.PyArray_STRIDE(a, i) != cnp.PyArray_STRIDE(b, i):
-            return False
-    return True
-
-
 cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1:
     """Of arrays (None: absent), the first of which are inputs: refuse an output that shares memory with
     itself or another, other than being an input."""
     cdef char *low[MOST_ARRAYS]
     cdef char *high[MOST_ARRAYS]
-    cdef int count = len(arrays), i, j, axis
-    cdef int64_t reach
-    cdef cnp.ndarray a
+    cdef int count = len(arrays), i, j
     for i in range(count):
         low[i] = high[i] = NULL
-        if arrays[i] is None:
-            continue
-        a = <cnp.ndarray>arrays[i]
-        low[i] = <char *>cnp.PyArray_DATA(a)
-        high[i] = low[i] + cnp.PyArray_ITEMSIZE(a)
-        for axis in range(cnp.PyArray_NDIM(a)):
-            reach = cnp.PyArray_STRIDE(a, axis) * (cnp.PyArray_DIM(a, axis) - 1)
-            if cnp.PyArray_DIM(a, axis) == 0:
-                low[i] = high[i] = NULL
-                break
-            if reach < 0:
-                low[i] += reach
-            else:
-                high[i] += reach
+        if arrays[i] is not None:
+            bounds(arrays[i], &low[i], &high[i])
     for i in range(inputs, count):
         if low[i] != NULL:
             check_apart_itself(arrays[i], names[i])

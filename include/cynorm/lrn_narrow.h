@@ -39,7 +39,7 @@ typedef struct {
     real *kept;                /* forward: squares of `reach` slabs; backward: terms of twice as many, weighted of as many */
     int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to the next block */
     coefficients q;
-    int streaming, finish; /* whether there is anything in the block to finish */
+    int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
 } block_t;
 
 /* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
@@ -59,6 +59,7 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j++) {
         __builtin_prefetch(b->src[reach + j] + at + b->src_ahead, 0, 2);
+        if (!b->finish) continue;
         vec omega = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
         vec out = FN(times_power)(x[j], omega, kind, b->q.beta, dtype, NULL);
         FN(put_narrow)(b->dst[j] + at, out, dtype, n, b->streaming);
@@ -87,6 +88,7 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, in
         vec g = FN(get)(b->diff_dst[j] + at, dtype, n), omega = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
         vec term = FN(term_of)(&b->q, omega, g, x[reach + j], NULL, kind, &weighted[reach + j]);
         terms[2 * reach + j] = (vec)((ivec)term & b->exists[j]);
+        if (!b->finish) continue;
         vec out = FN(diff_src_of)(&b->q, x[j], FN(sum_cells)(terms + j, reach), weighted[j]);
         FN(put_narrow)(b->dst[j] + at, out, dtype, n, b->streaming);
     }
@@ -216,7 +218,8 @@ CYNORM_INLINE void FN(both_forward)(const block_t *b, int dtype, int reach, int 
 #pragma GCC unroll 8
         for (int j = 0; j < CYNORM_BLOCK; j++) {
             vec x = FN(get)(b->src[j] + i * size, dtype, n), omega = FN(omega_of)(&b->q, FN(sum_cells)(q + j, reach), n);
-            FN(put)(b->dst[j] + i * size, FN(times_power)(x, omega, kind, b->q.beta, dtype, NULL), dtype, n);
+            vec out = FN(times_power)(x, omega, kind, b->q.beta, dtype, NULL);
+            FN(put_narrow)(b->dst[j] + i * size, out, dtype, n, b->streaming);
         }
     }
 }
@@ -277,7 +280,8 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
 #pragma GCC unroll 8
                 for (int j = 0; j < CYNORM_BLOCK; j++) {
                     vec x = FN(get)(b->src[j] + i * size, dtype, m);
-                    FN(put)(b->dst[j] + i * size, FN(diff_src_of)(&b->q, x, FN(sum_cells)(p + j, reach), weighted[j]), dtype, m);
+                    vec out = FN(diff_src_of)(&b->q, x, FN(sum_cells)(p + j, reach), weighted[j]);
+                    FN(put_narrow)(b->dst[j] + i * size, out, dtype, m, b->streaming);
                 }
             }
         }
@@ -340,7 +344,7 @@ static void (*const FN(row_loops)[][2][2][2])(const rows_t *) = {CYNORM_CHOICES(
 
 /* ---- tiles ---- */
 
-enum { FN(BLOCKS) = 1, FN(BOTH), FN(ROWS) };
+enum { FN(BLOCKS) = 1, FN(ROWS) };
 
 static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
 
@@ -354,16 +358,16 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     if (t->left != t->right || t->left > CYNORM_REACH) return 0;
     if (t->windows == 0) return t->left && t->count[1] * t->count[2] == 1 && !t->y.data ? FN(BLOCKS) : 0;
     if (t->windows > 1 || w->step != 1 || w->left != w->right || !w->left || w->left > CYNORM_REACH) return 0;
-    if (t->left) return t->left == w->left && !joint && !t->y.data ? FN(BOTH) : 0;
+    if (t->left) return t->left == w->left && !joint && !t->y.data ? FN(BLOCKS) : 0;
     return !joint || t->count[0] == VL ? FN(ROWS) : 0;
 }
 
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
-/* Bytes of scratch: what is kept between blocks; a row of zeros, or one of dst; rows that follow one another. */
+/* Bytes of scratch: what is kept between blocks; a row that is no one's; rows of dst until they are copied. */
 static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
     const int64_t slabs = (t->windows ? (backward ? 5 : 2) : (backward ? 3 : 1)) * t->left;
-    return (t->count[0] + VL) * slabs * (int64_t)sizeof(real);
+    return FN(whole_lines)((t->count[0] + VL) * slabs * (int64_t)sizeof(real));
 }
 
 static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
@@ -373,10 +377,9 @@ static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
 #define CYNORM_STAGE 8192
 
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t blocks = FN(whole_lines)(FN(kept_bytes)(t, backward)) + (1 + CYNORM_BLOCK) * FN(row_bytes)(t);
     switch (FN(narrow_kind)(t)) {
-    case FN(BLOCKS): return (size_t)blocks;
-    case FN(BOTH): return (size_t)(blocks + CYNORM_STAGE);
+    case FN(BLOCKS):
+        return (size_t)(FN(kept_bytes)(t, backward) + (1 + 2 * CYNORM_BLOCK) * FN(row_bytes)(t) + CYNORM_STAGE);
     case FN(ROWS): return (size_t)FN(whole_lines)(t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype));
     default: return FN(tile_scratch)(t, backward);
     }
@@ -398,47 +401,22 @@ static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src,
     }
 }
 
+/* All planes of levels 1 and 2, one after the other. */
 static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
-    const int dtype = t->src.dtype, reach = (int)t->left;
-    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, pitch = FN(row_bytes)(t);
-    const int by_lines = FN(by_lines)(t, row), staged = t->streaming && !by_lines;
+    const int dtype = t->src.dtype, both = t->windows != 0;
+    const int64_t row = t->count[0] * cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
+    /* dst goes past the cache as it is made, or through a stage, as many slabs at once as lie side by side */
+    const int by_lines = FN(by_lines)(t, row), together = t->dst.streamed == row;
+    const int staged = t->streaming && !by_lines && (together || row >= CYNORM_STREAM_LEAST);
+    const int64_t most = together && CYNORM_STAGE > CYNORM_BLOCK * row ? CYNORM_STAGE / row : CYNORM_BLOCK;
     block_t b = {.kept = t->scratch, .length = t->count[0], .q = FN(coefficients_of)(t),
                  .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
                  .streaming = t->streaming && by_lines};
-    char *zeros = (char *)t->scratch + FN(whole_lines)(FN(kept_bytes)(t, backward)), *rows = zeros + pitch;
-    void (*run)(const block_t *) = FN(block_loops)[dtype][backward][reach - 1][FN(usual)(t)];
-    memset(t->scratch, 0, (size_t)(rows - (char *)t->scratch));
-    for (int j = 0; j < reach && !backward; j++) { /* the squares before the first block */
-        const int64_t v = t->begin - reach + j;
-        for (int64_t i = 0; v >= 0 && i < b.length; i += VL) {
-            const int64_t n = b.length - i < VL ? b.length - i : VL;
-            vec x = FN(get)(t->src.data + v * t->src.streamed + i * size, dtype, n);
-            FN(store)(b.kept + i * reach + j * VL, x * x);
-        }
-    }
-    /* backward makes the terms and weighted before the first block by one block more */
-    for (int64_t c = backward ? t->begin - CYNORM_BLOCK : t->begin; c < t->end; c += CYNORM_BLOCK) {
-        FN(set_block)(&b, t, t->src.data, t->diff_dst.data, c, zeros);
-        for (int j = 0; j < CYNORM_BLOCK; j++) {
-            const int inside = c + j >= t->begin && c + j < t->end;
-            b.dst[j] = inside && !staged ? t->dst.data + (c + j) * t->dst.streamed : rows + j * pitch;
-        }
-        run(&b);
-        for (int j = 0; staged && j < CYNORM_BLOCK; j++)
-            if (c + j >= t->begin && c + j < t->end)
-                cynorm_stream_copy(t->dst.data + (c + j) * t->dst.streamed, rows + j * pitch, row);
-    }
-}
-
-/* All planes of levels 1 and 2, one after the other. */
-static void FN(narrow_both)(const cynorm_lrn_tile *t, int backward) {
-    const int dtype = t->src.dtype;
-    const int64_t row = t->count[0] * cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
-    const int staged = t->streaming && t->dst.streamed == row && CYNORM_BLOCK * row <= CYNORM_STAGE;
-    block_t b = {.kept = t->scratch, .length = t->count[0], .q = FN(coefficients_of)(t)};
-    char *zeros = (char *)t->scratch + FN(whole_lines)(FN(kept_bytes)(t, backward)), *unused = zeros + pitch;
+    char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch;
     char *stage = unused + CYNORM_BLOCK * pitch;
-    void (*run)(const block_t *) = FN(both_loops)[dtype][backward][t->left - 1][FN(usual)(t)];
+    void (*run)(const block_t *) = (both ? FN(both_loops) : FN(block_loops))[dtype][backward][t->left - 1][FN(usual)(t)];
+    /* what is kept for the first block comes of the one before it and, in backward of a plane, of the one before that */
+    const int64_t earlier = both && t->begin > 0 ? 2 : both || backward || t->begin > 0;
     for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
         const int64_t i1 = plane % t->count[1], i2 = plane / t->count[1];
 #define MEMORY(name) t->name.data + i1 * t->name.stride[1] + i2 * t->name.stride[2]
@@ -447,8 +425,7 @@ static void FN(narrow_both)(const cynorm_lrn_tile *t, int backward) {
 #undef MEMORY
         int64_t copied = t->begin; /* slabs of dst that have left the stage */
         memset(t->scratch, 0, (size_t)(unused - (char *)t->scratch));
-        /* what is kept for the first block comes of the one before it, and backward that of the one before that */
-        for (int64_t c = t->begin - CYNORM_BLOCK * (t->begin > 0 ? 2 : 1); c < t->end; c += CYNORM_BLOCK) {
+        for (int64_t c = t->begin - CYNORM_BLOCK * earlier; c < t->end; c += CYNORM_BLOCK) {
             const int64_t done = c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end;
             FN(set_block)(&b, t, src, diff_dst, c, zeros);
             b.finish = c >= t->begin;
@@ -456,10 +433,11 @@ static void FN(narrow_both)(const cynorm_lrn_tile *t, int backward) {
                 b.dst[j] = !b.finish || c + j >= t->end ? unused + j * pitch
                            : staged ? stage + (c + j - copied) * row : dst + (c + j) * t->dst.streamed;
             run(&b);
-            if (staged && b.finish && (done == t->end || (done + CYNORM_BLOCK - copied) * row > CYNORM_STAGE)) {
-                cynorm_stream_copy(dst + copied * row, stage, (done - copied) * row);
-                copied = done;
-            }
+            if (!staged || !b.finish || (done < t->end && done + CYNORM_BLOCK - copied <= most)) continue;
+            const int64_t slabs = done - copied, at_once = together ? slabs : 1;
+            for (int64_t v = 0; v < slabs; v += at_once)
+                cynorm_stream_copy(dst + (copied + v) * t->dst.streamed, stage + v * row, at_once * row);
+            copied = done;
         }
     }
 }
@@ -499,7 +477,6 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
 static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS): FN(narrow_blocks)(t, backward); break;
-    case FN(BOTH): FN(narrow_both)(t, backward); break;
     case FN(ROWS): FN(narrow_rows)(t, backward); break;
     default: FN(lrn_tile)(t, backward);
     }

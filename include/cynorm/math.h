@@ -1,7 +1,7 @@
 /* Vector arithmetic that belongs to no operator: fma, estimates, x^-beta. A template, see types.h. */
 
 /* ---- what differs between instruction sets; of the min and max of two, the second is the answer beside a NaN, so that
- * clip keeps one ---- */
+ * clip keeps one; CYNORM_ESTIMATES: their bits, or 0 ---- */
 
 #if defined(__AVX512F__)
 #if CYNORM_DOUBLE
@@ -15,7 +15,7 @@ static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt14)(x);
 static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp14)(x); }
 static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
 #undef CYNORM_MM
-#define CYNORM_ESTIMATES 1
+#define CYNORM_ESTIMATES 14
 #elif defined(__SSE2__)
 #if CYNORM_DOUBLE && defined(__AVX__)
 #define CYNORM_MM(op) _mm256_##op##_pd
@@ -38,7 +38,7 @@ static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min
 #else
 static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt)(x); }
 static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp)(x); }
-#define CYNORM_ESTIMATES 1
+#define CYNORM_ESTIMATES 11
 #endif
 #undef CYNORM_MM
 #else
@@ -107,9 +107,10 @@ static inline int FN(any_abnormal)(vec x) {
 #define CYNORM_ESTIMATES 0
 #endif
 
-/* Newton steps to the precision of a data type: each doubles the bits, the estimates' being 14 (AVX-512) or 11. */
+/* Newton steps to the precision of a data type. */
 CYNORM_INLINE int FN(steps)(int dtype) {
-    return CYNORM_DOUBLE ? 2 : dtype != CYNORM_BF16 && (dtype != CYNORM_F16 || CYNORM_VBYTES < 64);
+    if (dtype == CYNORM_BF16 || (dtype == CYNORM_F16 && CYNORM_ESTIMATES >= 14)) return 0;
+    return CYNORM_DOUBLE ? 2 : 1;
 }
 
 CYNORM_INLINE vec FN(reciprocal)(vec x, int dtype) {
@@ -120,6 +121,7 @@ CYNORM_INLINE vec FN(reciprocal)(vec x, int dtype) {
     vec e = FN(fma)(-x, r, one);
     return FN(fma)(r, FN(fma)(e, e, e), r);
 #else
+    (void)dtype;
     return 1 / x;
 #endif
 }
@@ -134,6 +136,7 @@ CYNORM_INLINE vec FN(rsqrt)(vec x, int dtype) {
     }
     return y;
 #else
+    (void)dtype;
     return 1 / FN(sqrt)(x);
 #endif
 }
@@ -143,7 +146,7 @@ CYNORM_INLINE vec FN(rsqrt)(vec x, int dtype) {
 CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) {
 #if CYNORM_ESTIMATES
     vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x), u = x * y, z = FN(rsqrt_estimate)(u), w = y * z;
-    if (FN(steps)(dtype) == 1 && CYNORM_VBYTES == 64) {
+    if (FN(steps)(dtype) == 1 && CYNORM_ESTIMATES >= 14) {
         vec d = FN(fma)(-u, y, one), e = FN(fma)(-(u * z), z, one), square = y * y;
         *reciprocal = FN(fma)(square, d, square);
         return a * FN(fma)(w, FN(fma)(e, FN(splat)(0.5), d * 0.25f), w);
