@@ -241,6 +241,13 @@ static int FN(crosswise)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m) {
     return m->stride[2] == size ? 2 : 0;
 }
 
+/* Bytes for the rows of dst on their way past the cache: all that lie along a slab. */
+static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t) {
+    const int across = FN(crosswise)(t, &t->dst), other = across == 1 ? 2 : 1;
+    const int64_t pitch = cynorm_stage_pitch(t->count[across] * cynorm_itemsize(t->dst.dtype));
+    return across ? t->count[0] * t->count[other] * pitch : 64;
+}
+
 /* From memory to scratch, or, where `stage` is given, back; past the cache by way of it. */
 static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
                      int64_t v, char *stage, int streaming) {
@@ -249,6 +256,8 @@ static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view
     const cynorm_operand scratch = FN(operand_in_scratch)(t, slab, r, m->dtype);
     int64_t rows[2] = {r->to[1] - r->from[1], r->to[2] - r->from[2]}, entries = 0, step = 0;
     const int across = FN(crosswise)(t, m);
+    const int64_t length = t->count[across] * size, pitch = cynorm_stage_pitch(length);
+    const int goes_on = across && m->streamed == length && length >= 64; /* from slab to slab */
     if (across) {
         entries = rows[across - 1];
         rows[across - 1] = 1;
@@ -261,7 +270,11 @@ static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view
             const int64_t n = i1 == rows[0] - 1 ? r->last : r->to[0] - r->from[0];
             if (across && !stage) cynorm_transpose(q, step, p, stride, n, entries, m->streamed, size);
             else if (across && !streaming) cynorm_transpose(p, stride, q, step, entries, n, 0, size);
-            else if (across) cynorm_transpose_past_cache(p, stride, q, step, entries, n, size, stage);
+            else if (across && !goes_on) cynorm_transpose_past_cache(p, stride, q, step, entries, n, size, stage);
+            else if (across)
+                cynorm_transpose_on_past_cache(p, stride, q, step, entries, n, size,
+                                               stage + (i2 * rows[0] + i1) * t->count[0] * pitch, pitch,
+                                               v == t->begin, v == t->end - 1);
             else if (stride == size) memcpy(stage ? p : q, stage ? q : p, (size_t)(n * size));
             else if (stage) cynorm_copy_elements(p, stride, q, size, n, size);
             else cynorm_copy_elements(q, size, p, stride, n, size);
@@ -522,7 +535,7 @@ typedef struct {
     streamed_sum squares, terms;
     ring src, weighted; /* the last slabs: src where it is packed, diff_dst * omega^-beta */
     real *diff_dst, *y, *dst; /* a slab of each that is packed, else NULL */
-    char *stage;              /* 64 bytes for each entry of level 1 or 2 */
+    char *stage;              /* rows of dst on their way past the cache */
     real *level[2][CYNORM_SUM_LEVELS];         /* of a wide window inside the slab, of squares and of terms */
     real *squares_slab, *terms_slab, *between; /* for windows summed before the loop; zero margins in the first two */
     real *square_sum, *term_sum, *omega;
@@ -593,8 +606,7 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
         }
     real **row[] = {&s->square_sum, &s->omega, &s->term_sum};
     for (int i = 0; i < 2 + backward; i++) *row[i] = FN(carve)(s, scratch, size);
-    const int64_t most = t->count[1] > t->count[2] ? t->count[1] : t->count[2];
-    s->stage = (char *)FN(carve)(s, scratch, most * 64 / (int64_t)sizeof(real));
+    s->stage = (char *)FN(carve)(s, scratch, FN(stage_bytes)(t) / (int64_t)sizeof(real));
 }
 
 static size_t FN(tile_scratch)(const cynorm_lrn_tile *t, int backward) {

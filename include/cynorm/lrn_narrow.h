@@ -348,18 +348,19 @@ enum { FN(BLOCKS) = 1, FN(ROWS) };
 
 static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
 
+/* Blocked memory: a row goes through its blocks. */
+static int FN(joint)(const cynorm_lrn_tile *t) { return t->windows && t->pitch[1] == t->count[0]; }
+
 /* Which of the loops serve a tile, if any. */
 static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
-    const int joint = t->windows && t->pitch[1] == t->count[0]; /* blocked memory: a row goes through its blocks */
-    if (t->omega.data || t->cut || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) ||
-        !FN(contiguous)(&t->y) || !FN(contiguous)(&t->dst))
+    if (t->omega.data || t->cut || t->left != t->right || t->left > CYNORM_REACH) return 0;
+    const int within_reach = t->windows == 1 && w->step == 1 && w->left == w->right && w->left && w->left <= CYNORM_REACH;
+    if (within_reach && !t->left) return FN(ROWS);
+    if (!t->left || t->y.data || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst))
         return 0;
-    if (t->left != t->right || t->left > CYNORM_REACH) return 0;
-    if (t->windows == 0) return t->left && t->count[1] * t->count[2] == 1 && !t->y.data ? FN(BLOCKS) : 0;
-    if (t->windows > 1 || w->step != 1 || w->left != w->right || !w->left || w->left > CYNORM_REACH) return 0;
-    if (t->left) return t->left == w->left && !joint && !t->y.data ? FN(BLOCKS) : 0;
-    return !joint || t->count[0] == VL ? FN(ROWS) : 0;
+    if (t->windows) return within_reach && t->left == w->left ? FN(BLOCKS) : 0;
+    return t->count[1] * t->count[2] == 1 ? FN(BLOCKS) : 0;
 }
 
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
@@ -376,11 +377,39 @@ static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
 
 #define CYNORM_STAGE 8192
 
+/* ---- of rows ---- */
+
+enum { FN(SRC), FN(DIFF_DST), FN(Y), FN(DST), FN(OPERANDS) };
+
+static const cynorm_lrn_view *FN(view)(const cynorm_lrn_tile *t, int i) {
+    return i == FN(SRC) ? &t->src : i == FN(DIFF_DST) ? &t->diff_dst : i == FN(Y) ? &t->y : &t->dst;
+}
+
+/* Whether the loop cannot take an operand as it lies: its vectors are not contiguous, or not whole blocks. */
+static int FN(packed)(const cynorm_lrn_tile *t, int i) {
+    const cynorm_lrn_view *m = FN(view)(t, i);
+    return !FN(contiguous)(m) || (m->data && FN(joint)(t) && t->count[0] != VL);
+}
+
+/* Rows of dst until they are copied, or are packed. */
+static int64_t FN(rows_stage)(const cynorm_lrn_tile *t) {
+    const int64_t rows = t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype), bytes = FN(stage_bytes)(t);
+    return FN(whole_lines)(rows > bytes ? rows : bytes);
+}
+
+static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {
+    return FN(whole_lines)((t->size + VL) * cynorm_itemsize(t->dst.dtype));
+}
+
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS):
         return (size_t)(FN(kept_bytes)(t, backward) + (1 + 2 * CYNORM_BLOCK) * FN(row_bytes)(t) + CYNORM_STAGE);
-    case FN(ROWS): return (size_t)FN(whole_lines)(t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype));
+    case FN(ROWS): {
+        int64_t bytes = FN(rows_stage)(t);
+        for (int i = 0; i < FN(OPERANDS); i++) bytes += FN(packed)(t, i) ? FN(slab_bytes)(t) : 0;
+        return (size_t)bytes;
+    }
     default: return FN(tile_scratch)(t, backward);
     }
 }
@@ -442,35 +471,53 @@ static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
+/* Rows that the loop cannot read or write in place are packed, a slab at a time. */
 static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
-    const int dtype = t->src.dtype, reach = (int)t->window[0].left, joint = t->pitch[1] == t->count[0];
+    const int dtype = t->src.dtype, reach = (int)t->window[0].left, joint = FN(joint)(t), level = joint ? 2 : 1;
     const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, vector = VL * size;
     const int by_lines = FN(by_lines)(t, row);
-    const int staged = t->streaming && !by_lines && !joint && t->dst.stride[1] == row;
+    char *stage = t->scratch, *slab[FN(OPERANDS)], *free = stage + FN(rows_stage)(t);
+    for (int i = 0; i < FN(OPERANDS); i++) {
+        slab[i] = FN(packed)(t, i) ? free : NULL;
+        if (slab[i]) free += FN(slab_bytes)(t);
+    }
+    const int streaming = t->streaming && FN(of_whole_elements)(&t->dst);
+    const int staged = t->streaming && !by_lines && !joint && !slab[FN(DST)] && t->dst.stride[1] == row;
     const int64_t cells = joint ? t->count[0] * t->count[1] - t->missing : t->count[0];
-    const int level = joint ? 2 : 1;
-    rows_t r = {.vectors = (cells + VL - 1) / VL, .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    rows_t r = {.vectors = (cells + VL - 1) / VL, .q = FN(coefficients_of)(t),
+                .streaming = t->streaming && by_lines && !slab[FN(DST)],
+                .src_ahead = slab[FN(SRC)] ? 0 : t->src.streamed,
+                .diff_ahead = slab[FN(DIFF_DST)] ? 0 : t->diff_dst.streamed};
     r.last = cells - (r.vectors - 1) * VL;
-    r.src_step = joint ? t->src.stride[1] : vector, r.src_pitch = t->src.stride[level];
-    r.diff_step = joint ? t->diff_dst.stride[1] : vector, r.diff_pitch = t->diff_dst.stride[level];
-    r.y_step = joint ? t->y.stride[1] : vector, r.y_pitch = t->y.stride[level];
-    r.dst_step = joint ? t->dst.stride[1] : vector, r.dst_pitch = t->dst.stride[level];
-    r.src_ahead = t->src.streamed, r.diff_ahead = t->diff_dst.streamed;
     void (*run)(const rows_t *) = FN(row_loops)[dtype][backward][reach - 1][FN(usual)(t) && r.last == VL];
     for (int64_t v = t->begin; v < t->end; v++) {
         const region all = FN(region_of)(t, NULL, v);
+        cynorm_operand o[FN(OPERANDS)] = {0};
+        int64_t step[FN(OPERANDS)] = {0};
+        for (int i = 0; i < FN(OPERANDS); i++) {
+            const cynorm_lrn_view *m = FN(view)(t, i);
+            if (!m->data) continue;
+            if (slab[i] && i != FN(DST)) FN(pack)((real *)slab[i], t, m, &all, v, NULL, 0);
+            o[i] = FN(operand)(t, m, (real *)slab[i], &all, v);
+            step[i] = joint && !slab[i] ? o[i].pitch[0] : vector;
+        }
+        const cynorm_operand dst = o[FN(DST)];
+        if (staged) o[FN(DST)].pitch[0] = row;
         r.rows = all.to[level];
         for (int64_t i2 = 0; i2 < (joint ? 1 : all.to[2]); i2++) {
-#define MEMORY(name) t->name.data + v * t->name.streamed + i2 * t->name.stride[2]
-            char *dst = MEMORY(dst);
-            r.src = MEMORY(src);
-            if (backward) r.diff_dst = MEMORY(diff_dst);
-            r.y = t->y.data ? MEMORY(y) : NULL;
-#undef MEMORY
-            r.dst = staged ? t->scratch : dst;
+            if (staged) o[FN(DST)].data = stage - i2 * dst.pitch[1];
+#define OPERAND(name, short, i)                                                                               \
+    r.name = o[i].data ? o[i].data + i2 * o[i].pitch[1] : NULL, r.short##_step = step[i],                      \
+    r.short##_pitch = o[i].pitch[level - 1]
+            OPERAND(src, src, FN(SRC));
+            OPERAND(diff_dst, diff, FN(DIFF_DST));
+            OPERAND(y, y, FN(Y));
+            OPERAND(dst, dst, FN(DST));
+#undef OPERAND
             run(&r);
-            if (staged) cynorm_stream_copy(dst, t->scratch, r.rows * row);
+            if (staged) cynorm_stream_copy(dst.data + i2 * dst.pitch[1], stage, r.rows * row);
         }
+        if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, streaming);
     }
 }
 

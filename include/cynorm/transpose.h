@@ -140,3 +140,24 @@ static void cynorm_transpose_past_cache(char *to, int64_t to_step, const char *f
             cynorm_stream_copy(to + (c + i) * to_step, stage + i * length, length * together);
     }
 }
+
+static int64_t cynorm_stage_pitch(int64_t length) { return (length + 63) / 64 * 64 + 64; }
+
+/* The same, of rows that go on from call to call, of 64 bytes or more but for the last: what has not filled a line yet
+ * waits in the row's stage, of cynorm_stage_pitch(the longest) bytes. */
+static void cynorm_transpose_on_past_cache(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
+                                           int64_t columns, int64_t size, char *stage, int64_t pitch, int first, int last) {
+    const int64_t most = 64 / size, length = rows * size;
+    for (int64_t c = 0; c < columns; c += most) {
+        const int64_t n = columns - c < most ? columns - c : most;
+        char *row = stage + c * pitch + 64;
+        cynorm_transpose(row, pitch, from + c * size, from_step, rows, n, 0, size);
+        for (int64_t i = 0; i < n; i++, row += pitch) {
+            char *p = to + (c + i) * to_step, waiting[64];
+            const int64_t before = first ? 0 : (intptr_t)p & 63, after = last ? 0 : (intptr_t)(p + length) & 63;
+            cynorm_stream_copy(p - before, row - before, before + length - after);
+            memcpy(waiting, row + length - 64, 64); /* which may reach into those that wait already */
+            memcpy(row - 64, waiting, 64);
+        }
+    }
+}
