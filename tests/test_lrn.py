@@ -475,14 +475,15 @@ def test_any_mixture_of_orders_gives_the_same_bits(region, dtype, blocked, shape
 
 @each_dtype
 @pytest.mark.parametrize("last", [False, True], ids=["from channels first", "from channels last"])
-def test_transposed_past_the_cache(dtype, last):
+@pytest.mark.parametrize("slack", [0, 1], ids=["dense", "sliced"])
+def test_transposed_past_the_cache(slack, dtype, last):
     """Of so large a tensor, what is transposed on its way out bypasses the cache by whole lines."""
     shape = (3, 37, 203, 211)
     rng = np.random.default_rng(0)
     axes = (0, 2, 3, 1), (0, 1, 2, 3)
     dense = [rng.standard_normal(shape, dtype=np.float32).astype(dtype) for _ in range(2)]
     src, diff_dst = (place(array, Memory(axes[not last], (1,) * 4))[0] for array in dense)
-    out, room = place(np.zeros(shape, dtype), Memory(axes[last], (1,) * 4, offset=3, slack=1))
+    out, room = place(np.zeros(shape, dtype), Memory(axes[last], (1,) * 4, offset=3, slack=slack))
     lrn = cynorm.LRN(5, 0.5)
     lrn.forward(src, out=out)
     assert_same_bits(take(out, room), lrn.forward(dense[0]))
