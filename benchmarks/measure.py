@@ -277,6 +277,15 @@ class Suite:
         self._summarize(row, samples | {name: np.array([first]) for name, first in slow.items()})
         return row
 
+    def ratio(self, problem, other, *, seconds=1.0):
+        """The first library's time for a problem, relative to that for another, taken in turn."""
+        ready = [
+            library(self.names[0]).prepare(each, tensors.make(each, tensors.random_fill))
+            for each in (problem, other)
+        ]
+        times = take_turns({"one": ready[0].run, "other": ready[1].run}, seconds)
+        return float(np.median(times["one"]) / np.median(times["other"]))
+
     def _prepare(self, problem, arrays, results, with_error):
         prepared = {}
         for name in self.names:

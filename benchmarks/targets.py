@@ -23,7 +23,7 @@ class Case:
     needed_share : float
         this much.
     half_of : str
-        Another case's words, of whose share half is to be reached.
+        Another problem's words: the case may take twice its time, measured in turn.
     microseconds : float
         The most that a call may take on one thread.
     """
@@ -50,7 +50,7 @@ def run(cases, peers, title):
     suite = measure.Suite(["cynorm", *peers], own.threads)
     print(title, "--", ", ".join(f"{name} {version}" for name, version in suite.versions().items()))
     print(_COLUMNS.format("problem", "shape", "ms", "GB/s", "of limit", "fastest peer", "spread", ""))
-    shares, short = {}, 0
+    short = 0
     cases = [case for case in cases if own.match in case.words]
     progress = Progress(len(cases))
     for case in cases:
@@ -58,8 +58,10 @@ def run(cases, peers, title):
         suite.set_num_threads(1 if case.microseconds else own.threads)
         (task,) = parse(case.words.split())
         row = suite.row(task.problem, seconds=own.seconds, with_error=False)
-        shares[case.words] = row["results"]["cynorm"].get("share", 0.0)
-        complaints = _judge(case, row, shares)
+        if case.half_of:
+            (base,) = parse(case.half_of.split())
+            row["times_half_of"] = suite.ratio(task.problem, base.problem, seconds=own.seconds)
+        complaints = _judge(case, row)
         short += bool(complaints)
         progress.clear()
         print(_line(task.problem, row, complaints), flush=True)
@@ -67,15 +69,16 @@ def run(cases, peers, title):
     return int(short > 0)
 
 
-def _judge(case, row, shares):
+def _judge(case, row):
     """What the row falls short of, as texts."""
     result = row["results"]["cynorm"]
     if "refused" in result:
         return [result["refused"]]
     complaints = []
-    least = max(case.share, shares.get(case.half_of, 0.0) / 2)
-    if result["share"] < least:
-        complaints.append(f"{least:.0%} of the limit asked")
+    if result["share"] < case.share:
+        complaints.append(f"{case.share:.0%} of the limit asked")
+    if row.get("times_half_of", 0) > 2:
+        complaints.append(f"{row['times_half_of']:.2f} times the plain case, 2 asked")
     if result["share"] * case.factor < case.needed_share:
         complaints.append(
             f"{case.needed_share:.0%} asked on the traffic needed, {result['share'] * case.factor:.0%}"
