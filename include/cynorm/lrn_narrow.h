@@ -393,7 +393,8 @@ static int FN(packed)(const cynorm_lrn_tile *t, int i) {
 
 /* Rows of dst until they are copied, or are packed. */
 static int64_t FN(rows_stage)(const cynorm_lrn_tile *t) {
-    const int64_t rows = t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype), bytes = FN(stage_bytes)(t);
+    const int64_t entries = t->count[0] * t->count[1] * (FN(joint)(t) ? t->count[2] : 1);
+    const int64_t rows = entries * cynorm_itemsize(t->dst.dtype), bytes = FN(stage_bytes)(t);
     return FN(whole_lines)(rows > bytes ? rows : bytes);
 }
 
@@ -482,7 +483,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
         if (slab[i]) free += FN(slab_bytes)(t);
     }
     const int streaming = t->streaming && FN(of_whole_elements)(&t->dst);
-    const int staged = t->streaming && !by_lines && !joint && !slab[FN(DST)] && t->dst.stride[1] == row;
+    const int staged = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
     const int64_t cells = joint ? t->count[0] * t->count[1] - t->missing : t->count[0];
     rows_t r = {.vectors = (cells + VL - 1) / VL, .q = FN(coefficients_of)(t),
                 .streaming = t->streaming && by_lines && !slab[FN(DST)],
@@ -502,10 +503,12 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
             step[i] = joint && !slab[i] ? o[i].pitch[0] : vector;
         }
         const cynorm_operand dst = o[FN(DST)];
-        if (staged) o[FN(DST)].pitch[0] = row;
         r.rows = all.to[level];
+        if (staged) {
+            o[FN(DST)] = (cynorm_operand){stage, {joint ? r.rows * row : row, joint ? row : 0}};
+            if (joint) step[FN(DST)] = r.rows * row;
+        }
         for (int64_t i2 = 0; i2 < (joint ? 1 : all.to[2]); i2++) {
-            if (staged) o[FN(DST)].data = stage - i2 * dst.pitch[1];
 #define OPERAND(name, short, i)                                                                               \
     r.name = o[i].data ? o[i].data + i2 * o[i].pitch[1] : NULL, r.short##_step = step[i],                      \
     r.short##_pitch = o[i].pitch[level - 1]
@@ -515,7 +518,8 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
             OPERAND(dst, dst, FN(DST));
 #undef OPERAND
             run(&r);
-            if (staged) cynorm_stream_copy(dst.data + i2 * dst.pitch[1], stage, r.rows * row);
+            for (int64_t i1 = 0; staged && i1 < (joint ? all.to[1] : 1); i1++)
+                cynorm_stream_copy(dst.data + i2 * dst.pitch[1] + i1 * dst.pitch[0], stage + i1 * r.rows * row, r.rows * row);
         }
         if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, streaming);
     }
