@@ -184,6 +184,25 @@ def test_every_beta(beta, dtype):
         check((2, 19, 4, 5), dtype, layout, beta=beta, region=region, kind=kind, k=0.7)
 
 
+@pytest.mark.parametrize("beta", [0.1, -0.3, 0.6, -0.9, 5.5, 60.0, -300.0])
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)], ids=str)
+def test_powers(beta, dtype):
+    """omega^-beta alone, all over each octave, at the ends of its sixteenths, and near 1, to 2 ulp and 0.2 |beta|."""
+    rng = np.random.default_rng(0)
+    ends = np.outer(1 + np.arange(32) / 32, 1 + np.finfo(dtype).eps * np.arange(-4, 5))
+    octaves = np.exp2(rng.integers(-90, 91, 5000) // max(1, abs(beta)))
+    near_one = 1 + rng.choice([-0.5, 0.5], 500) * np.exp2(-rng.uniform(0, -np.log2(np.finfo(dtype).eps), 500))
+    x = np.sqrt(np.concatenate([np.ravel(ends), octaves * rng.uniform(1, 2, 5000), near_one])).astype(dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        expected = reference.wide(x) * reference.wide(x * x) ** -beta
+    for layout, local_size in itertools.product(("NCW", "NWC"), (1, 3)):
+        src = np.zeros((1, 3, x.size), dtype)  # all windows have one cell that is not zero
+        src[0, 1] = x
+        lrn = cynorm.LRN(local_size=local_size, alpha=1.0, beta=beta, k=0.0, divisor=1, layout=layout)
+        dst = to_canonical(lrn.forward(from_canonical(src, layout)), layout)
+        assert_within(dst[0, 1], expected, (2 + abs(beta) / 5) * ulp(expected, dtype), f"{layout} {local_size}")
+
+
 @pytest.mark.parametrize("alpha, k", [(0, 1), (0, 2.5), (1e-4, 1), (5, 0.1), (1000, 1), (1, 0)])
 @each_region
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

@@ -4,10 +4,18 @@
  */
 
 #if CYNORM_DOUBLE
-/* (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2], near-minimax */
+/* (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2] and (log2(1+f) - f/ln 2) / f^2 on [sqrt(1/2) - 1, sqrt(2) - 1],
+ * near-minimax */
 static const real FN(exp_poly)[] = {
     0.5, 0.16666666666666669, 0.04166666666666667, 0.008333333333326025, 0.001388888888888367, 0.00019841269875205077,
     2.4801587325822283e-05, 2.75572549134867e-06, 2.7557273295539724e-07, 2.5105419192016337e-08, 2.091483135138041e-09};
+static const real FN(log1p_poly)[] = {
+    -0.7213475204444817, 0.4808983469629879, -0.3606737602222437, 0.28853900817775274,
+    -0.2404491734805174, 0.20609929156232548, -0.18033688024401134, 0.16029944852123057,
+    -0.14426949482351814, 0.13115410796472543, -0.1202249576124127, 0.11097653547593604,
+    -0.10304073727173449, 0.09617018859832474, -0.09029559049992468, 0.08512057523098189,
+    -0.07916952859539197, 0.07282013167448312, -0.07468855785795736, 0.08645170942201384,
+    -0.07754264385890679, 0.032578471039801014};
 #define CYNORM_LN_2_HIGH 0x1.62e42fefp-1 /* times any exponent, exact */
 #define CYNORM_LN_2_LOW 7.440617110012397e-11
 #define CYNORM_EXP_MIN -746.0 /* e^x rounds to 0 */
@@ -17,6 +25,10 @@ static const real FN(exp_poly)[] = {
 #else
 static const real FN(exp_poly)[] = {
     0.5f, 0.1666666716337204f, 0.04166662320494652f, 0.00833331048488617f, 0.0013933820882812142f, 0.00019891180272679776f};
+static const real FN(log1p_poly)[] = {
+    -0.7213475108146667f, 0.4808982014656067f, -0.3606739044189453f, 0.2885598838329315f,
+    -0.24046172201633453f, 0.20532894134521484f, -0.17919448018074036f, 0.17041310667991638f,
+    -0.1667364239692688f, 0.09765637665987015f};
 #define CYNORM_LN_2_HIGH 0.693359375f
 #define CYNORM_LN_2_LOW -0.00021219444170128554f
 #define CYNORM_EXP_MIN -104.0f
@@ -52,7 +64,7 @@ static inline vec FN(expm1)(vec x) {
 static inline vec FN(log1p)(vec x) {
     ivec large = x > (real)0.41421356237309504880;
     vec f = FN(select)(large, (x - 1) * (real)0.5, x);
-    vec curved = f * f * (real)0.69314718055994530942 * FN(polynomial)(f, FN(log2_poly), CYNORM_DEGREE(FN(log2_poly)));
+    vec curved = f * f * (real)0.69314718055994530942 * FN(polynomial)(f, FN(log1p_poly), CYNORM_DEGREE(FN(log1p_poly)));
     return FN(select)(large, CYNORM_LN_2_HIGH + (f + (curved + CYNORM_LN_2_LOW)), f + curved);
 }
 

@@ -48,12 +48,20 @@ CYNORM_INLINE vec FN(omega_of)(const coefficients *q, vec sum, int64_t n) {
     return FN(part)(FN(fma)(q->alpha, sum, q->k), FN(splat)(1), n);
 }
 
-/* t, scaled, and diff_dst * omega^-beta; y is the dst given, or NULL. What cancels needs more than storage's precision. */
+/* t, scaled, and diff_dst * omega^-beta, of n vectors; y is the dst given, or NULL. What cancels needs more than
+ * storage's precision. */
+CYNORM_INLINE void FN(terms_of)(const coefficients *q, vec *term, const vec *omega, const vec *g, const vec *x,
+                                const vec *y, int n, int kind, vec *weighted) {
+    vec reciprocal[CYNORM_TOGETHER];
+    FN(times_powers)(weighted, g, omega, n, kind, q->beta, CYNORM_COMPUTE, reciprocal);
+    CYNORM_EACH term[k] = (y ? g[k] : weighted[k]) * ((y ? y[k] : x[k]) * reciprocal[k] * CYNORM_TERM_SCALE);
+}
+
 CYNORM_INLINE vec FN(term_of)(const coefficients *q, vec omega, vec g, vec x, const vec *y, int kind,
                               vec *weighted) {
-    vec reciprocal;
-    *weighted = FN(times_power)(g, omega, kind, q->beta, CYNORM_COMPUTE, &reciprocal);
-    return (y ? g : *weighted) * ((y ? *y : x) * reciprocal * CYNORM_TERM_SCALE);
+    vec term;
+    FN(terms_of)(q, &term, &omega, &g, &x, y, 1, kind, weighted);
+    return term;
 }
 
 /* sum: of the terms, scaled */

@@ -42,8 +42,11 @@ typedef struct {
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
 } block_t;
 
+/* `together`: of how many slabs powers are taken at once. */
+
 /* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
-CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind) {
+CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                     int together) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + i * reach;
     vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
@@ -57,17 +60,23 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
 #pragma GCC unroll 8
     for (int j = 0; j < reach; j++) FN(store)(kept + j * VL, s[CYNORM_BLOCK + j]);
 #pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_BLOCK; j++) {
-        __builtin_prefetch(b->src[reach + j] + at + b->src_ahead, 0, 2);
+    for (int j = 0; j < CYNORM_BLOCK; j += together) {
+        vec omega[CYNORM_BLOCK], out[CYNORM_BLOCK];
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) {
+            __builtin_prefetch(b->src[reach + j + k] + at + b->src_ahead, 0, 2);
+            omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
+        }
         if (!b->finish) continue;
-        vec omega = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
-        vec out = FN(times_power)(x[j], omega, kind, b->q.beta, dtype, NULL);
-        FN(put_narrow)(b->dst[j] + at, out, dtype, n, b->streaming);
+        FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL);
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) FN(put_narrow)(b->dst[j + k] + at, out[k], dtype, n, b->streaming);
     }
 }
 
 /* diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach */
-CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind) {
+CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                      int together) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + i * 3 * reach;
     vec x[CYNORM_BLOCK + 2 * CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
@@ -82,15 +91,23 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, in
 #pragma GCC unroll 8
     for (int j = 0; j < reach; j++) weighted[j] = FN(load)(kept + (2 * reach + j) * VL);
 #pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_BLOCK; j++) {
-        __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
-        __builtin_prefetch(b->diff_dst[j] + at + b->diff_ahead, 0, 2);
-        vec g = FN(get)(b->diff_dst[j] + at, dtype, n), omega = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
-        vec term = FN(term_of)(&b->q, omega, g, x[reach + j], NULL, kind, &weighted[reach + j]);
-        terms[2 * reach + j] = (vec)((ivec)term & b->exists[j]);
-        if (!b->finish) continue;
-        vec out = FN(diff_src_of)(&b->q, x[j], FN(sum_cells)(terms + j, reach), weighted[j]);
-        FN(put_narrow)(b->dst[j] + at, out, dtype, n, b->streaming);
+    for (int j = 0; j < CYNORM_BLOCK; j += together) {
+        vec g[CYNORM_BLOCK], omega[CYNORM_BLOCK];
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) {
+            __builtin_prefetch(b->src[2 * reach + j + k] + at + b->src_ahead, 0, 2);
+            __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
+            g[k] = FN(get)(b->diff_dst[j + k] + at, dtype, n);
+            omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
+        }
+        FN(terms_of)(&b->q, terms + 2 * reach + j, omega, g, x + reach + j, NULL, together, kind, weighted + reach + j);
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) {
+            terms[2 * reach + j + k] = (vec)((ivec)terms[2 * reach + j + k] & b->exists[j + k]);
+            if (!b->finish) continue;
+            vec out = FN(diff_src_of)(&b->q, x[j + k], FN(sum_cells)(terms + j + k, reach), weighted[j + k]);
+            FN(put_narrow)(b->dst[j + k] + at, out, dtype, n, b->streaming);
+        }
     }
 #pragma GCC unroll 8
     for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, terms[CYNORM_BLOCK + j]);
@@ -291,15 +308,17 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
     }
 }
 
-/* ---- compiled for each storage type, direction and reach; with beta 3/4, and with any ---- */
+/* ---- compiled for each storage type, direction and reach; with beta 3/4, with 1/2, 1 and 0, and any ---- */
 
 /* What is given is copied, since the stores of dst might alias it. */
-#define CYNORM_NARROW(T, direction, reach, name, kind, whole)                                                  \
+#define CYNORM_NARROW(T, direction, reach, name, kind, whole, together)                                        \
     static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
         const block_t b = *given;                                                                              \
+        const int beta = kind;                                                                                 \
         int64_t i = 0;                                                                                         \
-        for (; i + VL <= b.length; i += VL) FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, kind);         \
-        if (i < b.length) FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, kind);                 \
+        for (; i + VL <= b.length; i += VL)                                                                    \
+            FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together);                               \
+        if (i < b.length) FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, beta, 1);              \
     }                                                                                                          \
     static __attribute__((noinline)) void FN(both_##T##_##direction##reach##name)(const block_t *given) {      \
         const block_t b = *given;                                                                              \
@@ -307,40 +326,47 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
     }                                                                                                          \
     static __attribute__((noinline)) void FN(rows_##T##_##direction##reach##name)(const rows_t *given) {       \
         const rows_t r = *given;                                                                               \
-        for (int64_t row = 0; row < r.rows; row++) FN(row_##direction)(&r, row, CYNORM_##T, reach, kind, whole); \
+        const int beta = kind;                                                                                 \
+        for (int64_t row = 0; row < r.rows; row++) FN(row_##direction)(&r, row, CYNORM_##T, reach, beta, whole); \
     }
 #define CYNORM_NARROWS(T)                                                                                      \
-    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
-    CYNORM_NARROW(T, forward, 1, any, cynorm_beta_kind(given->q.beta), 0)                                      \
-    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
-    CYNORM_NARROW(T, forward, 2, any, cynorm_beta_kind(given->q.beta), 0)                                      \
-    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                        \
-    CYNORM_NARROW(T, backward, 1, any, cynorm_beta_kind(given->q.beta), 0)                                     \
-    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                        \
-    CYNORM_NARROW(T, backward, 2, any, cynorm_beta_kind(given->q.beta), 0)
-#define CYNORM_CHOICE(what, T)                                                                                 \
-    {{{FN(what##_##T##_forward1any), FN(what##_##T##_forward1usual)},                                          \
-      {FN(what##_##T##_forward2any), FN(what##_##T##_forward2usual)}},                                         \
-     {{FN(what##_##T##_backward1any), FN(what##_##T##_backward1usual)},                                        \
-      {FN(what##_##T##_backward2any), FN(what##_##T##_backward2usual)}}}
+    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                      \
+    CYNORM_NARROW(T, forward, 1, special, cynorm_special_beta(given->q.beta), 0, 1)                            \
+    CYNORM_NARROW(T, forward, 1, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                     \
+    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                      \
+    CYNORM_NARROW(T, forward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                            \
+    CYNORM_NARROW(T, forward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                     \
+    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                     \
+    CYNORM_NARROW(T, backward, 1, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
+    CYNORM_NARROW(T, backward, 1, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
+    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                     \
+    CYNORM_NARROW(T, backward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
+    CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)
+#define CYNORM_CHOICE(what, T, direction, reach)                                                               \
+    {FN(what##_##T##_##direction##reach##special), FN(what##_##T##_##direction##reach##usual),                 \
+     FN(what##_##T##_##direction##reach##any)}
+#define CYNORM_CHOICES_OF(what, T)                                                                             \
+    {{CYNORM_CHOICE(what, T, forward, 1), CYNORM_CHOICE(what, T, forward, 2)},                                 \
+     {CYNORM_CHOICE(what, T, backward, 1), CYNORM_CHOICE(what, T, backward, 2)}}
 #if CYNORM_DOUBLE
 CYNORM_NARROWS(F64)
-#define CYNORM_CHOICES(what) [CYNORM_F64] = CYNORM_CHOICE(what, F64)
+#define CYNORM_CHOICES(what) [CYNORM_F64] = CYNORM_CHOICES_OF(what, F64)
 #else
 CYNORM_NARROWS(F32)
 CYNORM_NARROWS(F16)
 CYNORM_NARROWS(BF16)
 #define CYNORM_CHOICES(what)                                                                                   \
-    [CYNORM_F32] = CYNORM_CHOICE(what, F32), [CYNORM_F16] = CYNORM_CHOICE(what, F16),                          \
-    [CYNORM_BF16] = CYNORM_CHOICE(what, BF16)
+    [CYNORM_F32] = CYNORM_CHOICES_OF(what, F32), [CYNORM_F16] = CYNORM_CHOICES_OF(what, F16),                    \
+    [CYNORM_BF16] = CYNORM_CHOICES_OF(what, BF16)
 #endif
-static void (*const FN(block_loops)[][2][2][2])(const block_t *) = {CYNORM_CHOICES(block)};
-static void (*const FN(both_loops)[][2][2][2])(const block_t *) = {CYNORM_CHOICES(both)};
-static void (*const FN(row_loops)[][2][2][2])(const rows_t *) = {CYNORM_CHOICES(rows)};
+static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(block)};
+static void (*const FN(both_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(both)};
+static void (*const FN(row_loops)[][2][2][3])(const rows_t *) = {CYNORM_CHOICES(rows)};
 #undef CYNORM_NARROW
 #undef CYNORM_NARROWS
 #undef CYNORM_CHOICE
 #undef CYNORM_CHOICES
+#undef CYNORM_CHOICES_OF
 
 /* ---- tiles ---- */
 
@@ -415,7 +441,11 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
-static int FN(usual)(const cynorm_lrn_tile *t) { return cynorm_beta_kind(t->beta) == CYNORM_BETA_THREE_QUARTERS; }
+/* Which of the compiled loops; the usual one may ask for whole vectors. */
+static int FN(loop_of_beta)(const cynorm_lrn_tile *t, int whole) {
+    const int kind = cynorm_beta_kind(t->beta);
+    return kind == CYNORM_BETA_ANY ? 2 : kind == CYNORM_BETA_THREE_QUARTERS && whole;
+}
 
 /* The operands of the block at slab c but for dst; slabs that are not there are zeros. */
 static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src, const char *diff_dst, int64_t c,
@@ -444,7 +474,8 @@ static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
                  .streaming = t->streaming && by_lines};
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch;
     char *stage = unused + CYNORM_BLOCK * pitch;
-    void (*run)(const block_t *) = (both ? FN(both_loops) : FN(block_loops))[dtype][backward][t->left - 1][FN(usual)(t)];
+    void (*run)(const block_t *) =
+        (both ? FN(both_loops) : FN(block_loops))[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
     /* what is kept for the first block comes of the one before it and, in backward of a plane, of the one before that */
     const int64_t earlier = both && t->begin > 0 ? 2 : both || backward || t->begin > 0;
     for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
@@ -490,7 +521,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
                 .src_ahead = slab[FN(SRC)] ? 0 : t->src.streamed,
                 .diff_ahead = slab[FN(DIFF_DST)] ? 0 : t->diff_dst.streamed};
     r.last = cells - (r.vectors - 1) * VL;
-    void (*run)(const rows_t *) = FN(row_loops)[dtype][backward][reach - 1][FN(usual)(t) && r.last == VL];
+    void (*run)(const rows_t *) = FN(row_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, r.last == VL)];
     for (int64_t v = t->begin; v < t->end; v++) {
         const region all = FN(region_of)(t, NULL, v);
         cynorm_operand o[FN(OPERANDS)] = {0};

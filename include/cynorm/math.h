@@ -64,7 +64,6 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 #define CYNORM_MANTISSA 52
 #define CYNORM_BITS_MIN 0x0010000000000000
 #define CYNORM_BITS_INF 0x7ff0000000000000
-#define CYNORM_BITS_SQRT_HALF 0x3fe6a09e667f3bcd
 #define CYNORM_BITS_MAGIC 0x4338000000000000
 #define CYNORM_MAGIC 0x1.8p52
 #define CYNORM_BIAS 1023
@@ -72,7 +71,6 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 #define CYNORM_MANTISSA 23
 #define CYNORM_BITS_MIN 0x00800000
 #define CYNORM_BITS_INF 0x7f800000
-#define CYNORM_BITS_SQRT_HALF 0x3f3504f3
 #define CYNORM_BITS_MAGIC 0x4b400000
 #define CYNORM_MAGIC 0x1.8p23f
 #define CYNORM_BIAS 127
@@ -189,35 +187,63 @@ static inline vec FN(polynomial)(vec x, const real *c, int degree) {
 }
 
 #if CYNORM_DOUBLE
-/* (log2(1+f) - f/ln 2) / f^2 on [sqrt(1/2) - 1, sqrt(2) - 1] and (2^r - 1) / r on [-1/2, 1/2], near-minimax */
+/* log2(1+z) / z on [-0.0333, 0.0333] and (2^r - 1) / r on [-1/2, 1/2], near-minimax, the former of the error times z */
 static const real FN(log2_poly)[] = {
-    -0.7213475204444817, 0.4808983469629879, -0.3606737602222437, 0.28853900817775274,
-    -0.2404491734805174, 0.20609929156232548, -0.18033688024401134, 0.16029944852123057,
-    -0.14426949482351814, 0.13115410796472543, -0.1202249576124127, 0.11097653547593604,
-    -0.10304073727173449, 0.09617018859832474, -0.09029559049992468, 0.08512057523098189,
-    -0.07916952859539197, 0.07282013167448312, -0.07468855785795736, 0.08645170942201384,
-    -0.07754264385890679, 0.032578471039801014};
+    1.4426950408889634, -0.7213475204444684, 0.4808983469630793, -0.36067376034642984, 0.2885390081258099,
+    -0.2404488236817214, 0.20609906750444063, -0.18072076430426914, 0.16063564087541854};
 static const real FN(exp2_poly)[] = {
     0.6931471805599453, 0.24022650695910097, 0.0555041086648216, 0.009618129107606888,
     0.0013333558146416936, 0.0001540353044173605, 1.525273382983612e-05, 1.321544258792169e-06,
     1.0178062445845774e-07, 7.072585949269223e-09, 4.4549605981865186e-10};
-#define CYNORM_LOG2_E_LOW 2.0355273740931033e-17
 #define CYNORM_EXP2_LIMIT 2044
 #else
-static const real FN(log2_poly)[] = {
-    -0.7213475108146667f, 0.4808982014656067f, -0.3606739044189453f, 0.2885598838329315f,
-    -0.24046172201633453f, 0.20532894134521484f, -0.17919448018074036f, 0.17041310667991638f,
-    -0.1667364239692688f, 0.09765637665987015f};
+static const real FN(log2_poly)[] = {1.442694902420044f, -0.7213475108146667f, 0.48134464025497437f, -0.36088037490844727f};
 static const real FN(exp2_poly)[] = {
     0.6931471824645996f, 0.24022650718688965f, 0.055503569543361664f, 0.009618083015084267f,
     0.0013390863314270973f, 0.00015453163359779865f};
-#define CYNORM_LOG2_E_LOW 1.9259629911e-8f
 #define CYNORM_EXP2_LIMIT 252
 #endif
+/* Of 1 + j/16: the reciprocal q, in so few bits that m * q - 1 is exact beside it, and -log2(q) - j/16. Those of 1 are
+ * exact, that the logarithm of what is near 1 keep its digits. */
+static const real FN(reciprocals)[16] __attribute__((aligned(64))) = {
+    1, 60 / 64., 57 / 64., 54 / 64., 51 / 64., 49 / 64., 47 / 64., 45 / 64.,
+    43 / 64., 41 / 64., 39 / 64., 38 / 64., 37 / 64., 35 / 64., 34 / 64., 33 / 64.};
+static const real FN(logarithms)[16] __attribute__((aligned(64))) = {
+    0, (real)0.030609404391481472, (real)0.04210998583525832, (real)0.057612497836531454,
+    (real)0.07757465802850441, (real)0.07279015588479179, (real)0.07041114832236263, (real)0.07064690367032529,
+    (real)0.07373524529790206, (real)0.07994799538191631, (real)0.08959778113775166, (real)0.06457248655641451,
+    (real)0.040546634371050216, (real)0.05821698305503355, (real)0.03753715874966059, (real)0.018105880641546564};
 #define CYNORM_LOG2_E ((real)1.4426950408889634074)
 #define CYNORM_DEGREE(c) ((int)(sizeof(c) / sizeof(c[0])) - 1)
 
-/* x * 2^e, e a whole number; in two halves, so that subnormal and overflowing results come out right */
+/* table[i mod 16] */
+static inline vec FN(lookup)(const real *table, ivec i) {
+#if defined(__AVX512F__) && CYNORM_DOUBLE
+    return (vec)_mm512_permutex2var_pd(_mm512_load_pd(table), (__m512i)i, _mm512_load_pd(table + 8));
+#elif defined(__AVX512F__)
+    return (vec)_mm512_permutexvar_ps((__m512i)i, _mm512_load_ps(table));
+#elif defined(__AVX2__) && !CYNORM_DOUBLE
+    __m256 first = _mm256_permutevar8x32_ps(_mm256_load_ps(table), (__m256i)i);
+    __m256 second = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), (__m256i)i);
+    return (vec)_mm256_blendv_ps(first, second, (__m256)(i << 28));
+#else
+    vec v;
+    for (int k = 0; k < VL; k++) v[k] = table[i[k] & 15];
+    return v;
+#endif
+}
+
+/* m * q - 1, rounded once, for q of so few bits that it times half of m's is exact */
+static inline vec FN(times_less_one)(vec m, vec q) {
+#if defined(__FMA__) || defined(__FP_FAST_FMA)
+    return FN(fma)(m, q, FN(splat)(-1));
+#else
+    vec high = (vec)((ivec)m & ~((ivec){0} + 0xfff));
+    return (high * q - 1) + (m - high) * q;
+#endif
+}
+
+/* x * 2^e, e a whole number within CYNORM_EXP2_LIMIT; in two halves, so that subnormal and overflowing results come out right */
 static inline vec FN(scale)(vec x, vec e) {
 #if defined(__AVX512F__) && CYNORM_DOUBLE
     return (vec)_mm512_scalef_pd((__m512d)x, (__m512d)e);
@@ -229,46 +255,76 @@ static inline vec FN(scale)(vec x, vec e) {
 #endif
 }
 
-/* 2^(y * log2 x), the logarithm and its product with y = y_high + y_low carried in two parts. */
-static inline vec FN(power_any)(vec x, real y_high, real y_low) {
-    /* x = 2^e * (1+f), 1+f in [sqrt(1/2), sqrt(2)) */
-    ivec bits = (ivec)x - CYNORM_BITS_SQRT_HALF;
-    ivec exponent = bits >> CYNORM_MANTISSA;
-    vec f = (vec)((bits & (((sint_r)1 << CYNORM_MANTISSA) - 1)) + CYNORM_BITS_SQRT_HALF) - 1;
-    vec e = (vec)(exponent + CYNORM_BITS_MAGIC) - CYNORM_MAGIC;
-    /* log2(1+f) = f/ln 2 + f^2 * polynomial = high + low, both sums kept whole */
-    vec c = FN(splat)(CYNORM_LOG2_E), linear = f * c;
-    vec curved = f * f * FN(polynomial)(f, FN(log2_poly), CYNORM_DEGREE(FN(log2_poly)));
-    vec high = linear + curved;
-    vec low = FN(fma)(f, FN(splat)(CYNORM_LOG2_E_LOW), FN(product_error)(f, c, linear) + (curved - (high - linear)));
-    /* y * (e + high + low) = s + rest; a fast two-sum, for e is 0 or greater than high */
-    vec y = FN(splat)(y_high);
-    vec ye = y * e, yh = y * high, s = ye + yh;
-    vec rest = (yh - (s - ye)) + FN(product_error)(y, e, ye) + FN(product_error)(y, high, yh);
-    rest = FN(fma)(y, low, FN(fma)(FN(splat)(y_low), e + high, rest));
-    s = FN(clip)(s, FN(splat)(-CYNORM_EXP2_LIMIT), FN(splat)(CYNORM_EXP2_LIMIT));
-    vec whole = (s + CYNORM_MAGIC) - CYNORM_MAGIC, r = (s - whole) + rest;
-    vec p = FN(fma)(r, FN(polynomial)(r, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly))), FN(splat)(1));
-    return FN(scale)(p, whole);
+/* Several vectors at once, where a chain of instructions is longer than a core sees ahead: each step is taken for all of
+ * them before the next. */
+#define CYNORM_TOGETHER 4 /* at most */
+#define CYNORM_EACH _Pragma("GCC unroll 4") for (int k = 0; k < n; k++)
+
+CYNORM_INLINE void FN(polynomials)(vec *y, const vec *x, int n, const real *c, int degree) {
+    CYNORM_EACH y[k] = FN(splat)(c[degree]);
+#pragma GCC unroll 32
+    for (int i = degree - 1; i >= 0; i--) CYNORM_EACH y[k] = FN(fma)(y[k], x[k], FN(splat)(c[i]));
+}
+
+/* 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST. log2 x = a + b, a multiple of 1/16 and what is left, less than
+ * 1/7. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum need
+ * be carried in two parts. */
+CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y) {
+    const sint_r one = (sint_r)CYNORM_BIAS << CYNORM_MANTISSA, sixteenth = (sint_r)1 << (CYNORM_MANTISSA - 4);
+    const sint_r sixteenths = CYNORM_BITS_MAGIC - ((sint_r)4 << CYNORM_MANTISSA); /* the bits of CYNORM_MAGIC / 16 */
+    const ivec low_bits = (ivec){0} + (((sint_r)1 << (CYNORM_DOUBLE ? 15 : 12)) - 1);
+    const vec y_all = FN(splat)((real)y), y_high = (vec)((ivec)y_all & ~low_bits);
+    const vec y_low = FN(splat)((real)(y - (double)y_high[0]));
+    ivec above[CYNORM_TOGETHER], i[CYNORM_TOGETHER];
+    vec m[CYNORM_TOGETHER], z[CYNORM_TOGETHER], a[CYNORM_TOGETHER], b[CYNORM_TOGETHER], rest[CYNORM_TOGETHER];
+    vec whole[CYNORM_TOGETHER], r[CYNORM_TOGETHER];
+    /* x = 2^e * m, m next to 1 + j/16, in [1 - 1/64, 2 - 1/32), and i = 16 e + j; z = m * q - 1 */
+    CYNORM_EACH above[k] = (ivec)x[k] - (one - sixteenth / 2);
+    CYNORM_EACH i[k] = above[k] >> (CYNORM_MANTISSA - 4);
+    CYNORM_EACH m[k] = (vec)((ivec)x[k] - ((above[k] >> CYNORM_MANTISSA) << CYNORM_MANTISSA));
+    CYNORM_EACH z[k] = FN(times_less_one)(m[k], FN(lookup)(FN(reciprocals), i[k]));
+    CYNORM_EACH a[k] = (vec)(i[k] + sixteenths) - CYNORM_MAGIC / 16;
+    FN(polynomials)(b, z, n, FN(log2_poly), CYNORM_DEGREE(FN(log2_poly)));
+    CYNORM_EACH b[k] = FN(fma)(z[k], b[k], FN(lookup)(FN(logarithms), i[k]));
+    CYNORM_EACH rest[k] = FN(fma)(y_all, b[k], y_low * a[k]);
+    CYNORM_EACH a[k] *= y_high;
+    CYNORM_EACH whole[k] = ((a[k] + rest[k]) + CYNORM_MAGIC) - CYNORM_MAGIC;
+    CYNORM_EACH r[k] = (a[k] - whole[k]) + rest[k];
+    FN(polynomials)(p, r, n, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly)));
+    CYNORM_EACH p[k] = FN(fma)(p[k], r[k], FN(splat)(1));
+#ifndef __AVX512F__ /* which scales by any power */
+    CYNORM_EACH whole[k] = FN(clip)(whole[k], FN(splat)(-CYNORM_EXP2_LIMIT), FN(splat)(CYNORM_EXP2_LIMIT));
+#endif
+    CYNORM_EACH p[k] = FN(scale)(p[k], whole[k]);
 }
 
 #ifndef CYNORM_BETA_KINDS
 #define CYNORM_BETA_KINDS
-/* The exponents with a kernel of their own; each loop over a row is compiled once per kind. */
-enum { CYNORM_BETA_HALF, CYNORM_BETA_THREE_QUARTERS, CYNORM_BETA_ONE, CYNORM_BETA_ZERO, CYNORM_BETA_ANY };
+#define CYNORM_BETA_MOST 128 /* beyond it, rounding of the logarithm would spoil its powers */
+/* The exponents with a kernel of their own; those that are libm's; and all others. */
+enum { CYNORM_BETA_HALF, CYNORM_BETA_THREE_QUARTERS, CYNORM_BETA_ONE, CYNORM_BETA_ZERO, CYNORM_BETA_HUGE, CYNORM_BETA_ANY };
 
 static inline int cynorm_beta_kind(double beta) {
     if (beta == 0.5) return CYNORM_BETA_HALF;
     if (beta == 0.75) return CYNORM_BETA_THREE_QUARTERS;
     if (beta == 1.0) return CYNORM_BETA_ONE;
-    return beta == 0.0 ? CYNORM_BETA_ZERO : CYNORM_BETA_ANY;
+    if (beta == 0.0) return CYNORM_BETA_ZERO;
+    return fabs(beta) <= CYNORM_BETA_MOST ? CYNORM_BETA_ANY : CYNORM_BETA_HUGE;
+}
+
+/* The same where it is known not to be CYNORM_BETA_ANY, which saves that kind's code. */
+static inline int cynorm_special_beta(double beta) {
+    const int kind = cynorm_beta_kind(beta);
+    if (kind == CYNORM_BETA_ANY) __builtin_unreachable();
+    return kind;
 }
 #endif
 
-/* Negative, zero, subnormal and infinite bases, and NaN: libm's answer in these lanes alone, so that none other changes. */
+/* Negative, zero, subnormal and infinite bases, and NaN: libm's answer in these lanes alone, so that none other changes;
+ * in all lanes where the exponent is huge. */
 static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double y) {
     for (int i = 0; i < VL; i++)
-        if (FN(any_abnormal)(FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
+        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
     return product;
 }
 
@@ -278,23 +334,33 @@ static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) 
     return reciprocal;
 }
 
-/* a * x^-beta and, where asked for, 1/x, of any x */
-CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype, vec *reciprocal) {
-    vec r = {0}, product;
-    if (kind == CYNORM_BETA_THREE_QUARTERS) product = FN(times_rsqrt_3_4)(a, x, dtype, &r);
+/* out = a * x^-beta of n vectors and, where asked for, 1/x, of any x */
+CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n, int kind, double beta, int dtype,
+                                    vec *reciprocal) {
+    vec r[CYNORM_TOGETHER];
+    if (kind == CYNORM_BETA_THREE_QUARTERS) CYNORM_EACH out[k] = FN(times_rsqrt_3_4)(a[k], x[k], dtype, &r[k]);
     else {
-        r = FN(reciprocal)(x, dtype);
-        product = a * (kind == CYNORM_BETA_HALF ? FN(rsqrt)(x, dtype)
-                       : kind == CYNORM_BETA_ONE ? r
-                       : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
-                       : FN(power_any)(x, (real)-beta, (real)(-beta - (real)-beta)));
+        if (kind == CYNORM_BETA_ANY) FN(powers_any)(out, x, n, -beta);
+        CYNORM_EACH r[k] = FN(reciprocal)(x[k], dtype);
+        CYNORM_EACH out[k] = a[k] * (kind == CYNORM_BETA_HALF ? FN(rsqrt)(x[k], dtype)
+                                     : kind == CYNORM_BETA_ONE ? r[k]
+                                     : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
+                                     : kind == CYNORM_BETA_HUGE ? x[k] /* to be mended */
+                                     : out[k]);
     }
-    if (__builtin_expect(FN(any_abnormal)(x), 0)) {
-        product = FN(mend_power)(a, x, product, -beta);
-        if (reciprocal) r = FN(mend_reciprocal)(x, r);
+    CYNORM_EACH {
+        if (__builtin_expect(kind == CYNORM_BETA_HUGE || FN(any_abnormal)(x[k]), 0)) {
+            out[k] = FN(mend_power)(a[k], x[k], out[k], -beta);
+            if (reciprocal) r[k] = FN(mend_reciprocal)(x[k], r[k]);
+        }
+        if (reciprocal) reciprocal[k] = r[k];
     }
-    if (reciprocal) *reciprocal = r;
-    return product;
+}
+
+CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype, vec *reciprocal) {
+    vec out;
+    FN(times_powers)(&out, &a, &x, 1, kind, beta, dtype, reciprocal);
+    return out;
 }
 
 /* ---- masks as bits ---- */

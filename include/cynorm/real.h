@@ -33,14 +33,14 @@
 #undef CYNORM_MANTISSA
 #undef CYNORM_BITS_MIN
 #undef CYNORM_BITS_INF
-#undef CYNORM_BITS_SQRT_HALF
 #undef CYNORM_BITS_MAGIC
 #undef CYNORM_MAGIC
 #undef CYNORM_BIAS
-#undef CYNORM_LOG2_E_LOW
 #undef CYNORM_EXP2_LIMIT
 #undef CYNORM_LOG2_E
 #undef CYNORM_DEGREE
+#undef CYNORM_TOGETHER
+#undef CYNORM_EACH
 
 #undef real
 #undef sint_r
