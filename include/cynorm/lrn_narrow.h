@@ -42,19 +42,41 @@ typedef struct {
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
 } block_t;
 
-/* `together`: of how many slabs powers are taken at once. */
+/* Elements stand by themselves here, so that two vectors of bfloat16 are taken at a time: the even and the odd ones. */
+enum { FN(EVEN), FN(ODD), FN(ALL) };
+
+CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
+#if !CYNORM_DOUBLE
+    if (part != FN(ALL)) return FN(get_half)(p, part == FN(ODD));
+#endif
+    (void)part;
+    return FN(get)(p, dtype, n);
+}
+
+/* What is even waits for what is odd. */
+CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int streaming, int part, vec *even) {
+#if !CYNORM_DOUBLE
+    if (part == FN(EVEN)) *even = v;
+    else if (part == FN(ODD)) FN(put_halves)(p, *even, v, streaming);
+    else
+#endif
+    FN(put_narrow)(p, v, dtype, n, streaming);
+    (void)even, (void)part;
+}
+
+/* `together`: of how many slabs powers are taken at once; `even`: what put_part keeps of each. */
 
 /* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
 CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
-                                     int together) {
+                                     int together, int part, vec *even) {
     const int64_t at = i * cynorm_itemsize(dtype);
-    real *kept = b->kept + i * reach;
+    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * reach;
     vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
 #pragma GCC unroll 8
     for (int j = 0; j < reach; j++) s[j] = FN(load)(kept + j * VL);
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK + reach; j++) {
-        x[j] = FN(get)(b->src[j] + at, dtype, n);
+        x[j] = FN(get_part)(b->src[j] + at, dtype, n, part);
         s[reach + j] = x[j] * x[j];
     }
 #pragma GCC unroll 8
@@ -64,26 +86,27 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
         vec omega[CYNORM_BLOCK], out[CYNORM_BLOCK];
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++) {
-            __builtin_prefetch(b->src[reach + j + k] + at + b->src_ahead, 0, 2);
+            if (part != FN(ODD)) __builtin_prefetch(b->src[reach + j + k] + at + b->src_ahead, 0, 2);
             omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
         }
         if (!b->finish) continue;
         FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL);
 #pragma GCC unroll 8
-        for (int k = 0; k < together; k++) FN(put_narrow)(b->dst[j + k] + at, out[k], dtype, n, b->streaming);
+        for (int k = 0; k < together; k++)
+            FN(put_part)(b->dst[j + k] + at, out[k], dtype, n, b->streaming, part, &even[j + k]);
     }
 }
 
 /* diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach */
 CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
-                                      int together) {
+                                      int together, int part, vec *even) {
     const int64_t at = i * cynorm_itemsize(dtype);
-    real *kept = b->kept + i * 3 * reach;
+    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
     vec x[CYNORM_BLOCK + 2 * CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
     vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK + 2 * reach; j++) {
-        x[j] = FN(get)(b->src[j] + at, dtype, n);
+        x[j] = FN(get_part)(b->src[j] + at, dtype, n, part);
         s[j] = x[j] * x[j];
     }
 #pragma GCC unroll 8
@@ -95,9 +118,11 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, in
         vec g[CYNORM_BLOCK], omega[CYNORM_BLOCK];
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++) {
-            __builtin_prefetch(b->src[2 * reach + j + k] + at + b->src_ahead, 0, 2);
-            __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
-            g[k] = FN(get)(b->diff_dst[j + k] + at, dtype, n);
+            if (part != FN(ODD)) {
+                __builtin_prefetch(b->src[2 * reach + j + k] + at + b->src_ahead, 0, 2);
+                __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
+            }
+            g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
             omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
         }
         FN(terms_of)(&b->q, terms + 2 * reach + j, omega, g, x + reach + j, NULL, together, kind, weighted + reach + j);
@@ -106,7 +131,7 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, in
             terms[2 * reach + j + k] = (vec)((ivec)terms[2 * reach + j + k] & b->exists[j + k]);
             if (!b->finish) continue;
             vec out = FN(diff_src_of)(&b->q, x[j + k], FN(sum_cells)(terms + j + k, reach), weighted[j + k]);
-            FN(put_narrow)(b->dst[j + k] + at, out, dtype, n, b->streaming);
+            FN(put_part)(b->dst[j + k] + at, out, dtype, n, b->streaming, part, &even[j + k]);
         }
     }
 #pragma GCC unroll 8
@@ -315,10 +340,17 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
     static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
         const block_t b = *given;                                                                              \
         const int beta = kind;                                                                                 \
+        vec even[CYNORM_BLOCK];                                                                                \
         int64_t i = 0;                                                                                         \
+        if (CYNORM_##T == CYNORM_BF16)                                                                         \
+            for (; i + 2 * VL <= b.length; i += 2 * VL) {                                                      \
+                FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(EVEN), even);           \
+                FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ODD), even);            \
+            }                                                                                                  \
         for (; i + VL <= b.length; i += VL)                                                                    \
-            FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together);                               \
-        if (i < b.length) FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, beta, 1);              \
+            FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ALL), even);                \
+        if (i < b.length)                                                                                      \
+            FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, beta, 1, FN(ALL), even);             \
     }                                                                                                          \
     static __attribute__((noinline)) void FN(both_##T##_##direction##reach##name)(const block_t *given) {      \
         const block_t b = *given;                                                                              \

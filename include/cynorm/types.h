@@ -294,6 +294,22 @@ CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
     cynorm_stream(p, &v, sizeof v);
 }
 
+#if !CYNORM_DOUBLE
+/* bfloat16 where the order of elements does not matter: those of even number among twice as many as a vector holds, or
+ * of odd. No lane is moved. */
+CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
+    uvec both;
+    memcpy(&both, p, sizeof both);
+    return (vec)(odd ? both & 0xffff0000 : both << 16);
+}
+
+CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
+    const uvec both = (FN(round_bf16)(even) >> 16) | (FN(round_bf16)(odd) & 0xffff0000);
+    if (streaming) cynorm_stream(p, &both, sizeof both);
+    else memcpy(p, &both, sizeof both);
+}
+#endif
+
 /* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
 CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
     const int size = (int)cynorm_itemsize(dtype), vectors = 64 / size / VL;
