@@ -37,7 +37,7 @@ typedef struct {
     char *dst[CYNORM_BLOCK];
     ivec exists[CYNORM_BLOCK]; /* whether there is a slab for the term to be of */
     real *kept;                /* forward: squares of `reach` slabs; backward: terms of twice as many, weighted of as many */
-    int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to the next block */
+    int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
     coefficients q;
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
 } block_t;
@@ -249,6 +249,7 @@ CYNORM_INLINE void FN(both_forward)(const block_t *b, int dtype, int reach, int 
         for (int j = 0; j < 2 * reach; j++) q[j] = FN(load)(kept + j * VL);
 #pragma GCC unroll 8
         for (int j = 0; j < CYNORM_BLOCK; j++) {
+            __builtin_prefetch(b->src[reach + j] + (i + VL) * size + b->src_ahead, 0, 2);
             vec after = next > 0 ? FN(get)(b->src[reach + j] + (i + VL) * size, dtype, next) : (vec){0};
             after *= after;
             q[2 * reach + j] = FN(sum_across)(before[j], at[j], after, reach);
@@ -286,6 +287,8 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
             for (int j = 0; j < 2 * reach; j++) q[j] = FN(load)(kept + j * VL);
 #pragma GCC unroll 8
             for (int j = 0; j < CYNORM_BLOCK; j++) {
+                __builtin_prefetch(b->src[2 * reach + j] + (i + 2 * VL) * size + b->src_ahead, 0, 2);
+                __builtin_prefetch(b->diff_dst[j] + (i + VL) * size + b->diff_ahead, 0, 2);
                 vec after = next > 0 ? FN(get)(b->src[2 * reach + j] + (i + 2 * VL) * size, dtype, next) : (vec){0};
                 after *= after;
                 q[2 * reach + j] = FN(sum_across)(before[j], at[j], after, reach);
@@ -434,6 +437,7 @@ static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
 }
 
 #define CYNORM_STAGE 8192
+#define CYNORM_AHEAD 4096
 
 /* ---- of rows ---- */
 
@@ -501,8 +505,10 @@ static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
     const int by_lines = FN(by_lines)(t, row), together = t->dst.streamed == row;
     const int staged = t->streaming && !by_lines && (together || row >= CYNORM_STREAM_LEAST);
     const int64_t most = together && CYNORM_STAGE > CYNORM_BLOCK * row ? CYNORM_STAGE / row : CYNORM_BLOCK;
+    /* the next block, or, where rows of a plane are short, so many that memory has the time */
+    const int64_t ahead = CYNORM_BLOCK + (both ? CYNORM_AHEAD / row : 0);
     block_t b = {.kept = t->scratch, .length = t->count[0], .q = FN(coefficients_of)(t),
-                 .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
+                 .src_ahead = ahead * t->src.streamed, .diff_ahead = ahead * t->diff_dst.streamed,
                  .streaming = t->streaming && by_lines};
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch;
     char *stage = unused + CYNORM_BLOCK * pitch;
