@@ -226,6 +226,41 @@ def test_every_channel_count(channels, layout):
         check(shape, dtype, layout, local_size=local_size)
 
 
+@each_dtype
+@pytest.mark.parametrize("layout", ["NHWC", "nChw8c", "nChw16c"])
+@pytest.mark.parametrize("channels", [1, 5, 16, 31, 40, 100])
+def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dtype):
+    """Windows over channels that lie side by side, those that registers hold and wider, as over channels of planes."""
+    rng = np.random.default_rng(0)
+    plain = [random_values(rng, (2, channels, 2, 3), dtype, "wide") for _ in range(3)]
+    src, diff_dst, dst = (np.ascontiguousarray(from_canonical(a, layout, padding=np.nan)) for a in plain)
+    for local_size, window in itertools.product(range(2, 42), ("onnx", "torch")):
+        conventions = {"window": window, "layout": layout, "channels": channels_argument(layout, channels)}
+        lrn, other = cynorm.LRN(local_size, 0.5, **conventions), cynorm.LRN(local_size, 0.5, window=window)
+        expected = other.forward(plain[0]), other.backward(*plain[1::-1]), other.backward(*plain[1::-1], dst=plain[2])
+        got = lrn.forward(src), lrn.backward(diff_dst, src), lrn.backward(diff_dst, src, dst=dst)
+        for name, array, like in zip(("dst", "diff_src", "diff_src of dst"), got, expected, strict=True):
+            assert_same_bits(to_canonical(array, layout, channels), like, f"{name}, {local_size} {window}")
+            assert_padding_is_zero(array, layout, channels_argument(layout, channels))
+
+
+@each_dtype
+@pytest.mark.parametrize("layout, region", [("NHWC", "across_channels"), ("nChw16c", "across_channels"),
+                                            ("NCW", "within_channel"), ("NCHW", "within_channel")])  # fmt: skip
+def test_windows_along_a_row_have_the_same_bits_with_omega_kept(layout, region, dtype):
+    """Windows along what is contiguous, with a workspace that keeps omega, which another loop computes, and without."""
+    shape = (2, 3, 2, 75) if layout == "NCHW" else (2, 7, 75) if layout == "NCW" else (2, 75, 2, 3)
+    src, diff_dst = (np.ascontiguousarray(array) for array in draw_pair(shape, dtype, layout, kind="wide"))
+    channels = channels_argument(layout, shape[1])
+    for local_size in range(2, 42):
+        lrn = cynorm.LRN(local_size, 0.5, layout=layout, region=region, window="onnx", channels=channels)
+        workspace = cynorm.Workspace(cache="always")
+        assert_same_bits(lrn.forward(src, workspace=workspace), lrn.forward(src), f"dst, {local_size}")
+        if dtype.itemsize >= 4:  # half types keep omega rounded
+            kept = lrn.backward(diff_dst, src, workspace=workspace)
+            assert_same_bits(kept, lrn.backward(diff_dst, src), f"diff_src, {local_size}")
+
+
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 300])
 @each_region
 def test_every_width(width, region):

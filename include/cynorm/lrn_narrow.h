@@ -1,15 +1,16 @@
-/* LRN with a window of 3 or 5 cells, kept in registers. A template, see types.h; formulas and tiles are lrn.h's.
+/* LRN with a window that registers hold. A template, see types.h; formulas and tiles are lrn.h's.
  *
- * Where the window lies along the stream, BLOCK slabs are worked on at a time, a vector of each; what the next block
- * needs of this one waits in scratch, in the order of its use. Where it lies along level 0, the vectors of a row follow
- * one another, and the cells beside a vector are shifted in from its neighbours. A window's sum is made in lrn.h's
- * order, so that either way gives the bits that lrn.h's own loop would.
+ * Where a window of 3 or 5 cells lies along the stream, BLOCK slabs are worked on at a time, a vector of each; what the
+ * next block needs of this one waits in scratch, in the order of its use. Where a window lies along level 0, the vectors
+ * of a row follow one another, and the cells beside a vector are shifted in from its neighbours: any window that reaches
+ * less than a vector to either side, if lanes can be picked by number. A window's sum is made in lrn.h's order, so that
+ * either way gives the bits that lrn.h's own loop would.
  *
  * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied. */
 
 #ifndef CYNORM_LRN_NARROW_H
 #define CYNORM_LRN_NARROW_H
-enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side */
+enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side but along level 0 */
 #endif
 
 /* The sum of a window, its latest cell last. */
@@ -142,6 +143,23 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, in
 
 /* ---- windows along level 0 ---- */
 
+/* Whether lanes of two vectors can be picked by number. */
+#ifndef CYNORM_PICKS
+#if defined(__AVX512F__) || defined(__AVX2__)
+#define CYNORM_PICKS 1
+#else
+#define CYNORM_PICKS 0
+#endif
+enum { CYNORM_PIECES = 5 }; /* S_1 to S_16, of the windows that reach less than a vector either way */
+#endif
+
+#define window_t FN(cynorm_lrn_window_in_row)
+typedef struct {
+    int64_t n;
+    ivec piece[CYNORM_PIECES]; /* lanes of S_m as far back as the bits of n below m say */
+    ivec window[2];            /* from sums that end at a cell to those around it, and mirrored */
+} window_t;
+
 #define rows_t FN(cynorm_lrn_rows)
 typedef struct {
     const char *src, *diff_dst, *y;
@@ -149,6 +167,7 @@ typedef struct {
     /* bytes from a vector of a row to the next, from a row to the next, to the slab that is prefetched */
     int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
     int64_t rows, vectors, last; /* vectors of a row, lanes of the last of them */
+    window_t window;             /* where its reach is no constant */
     coefficients q;
     int streaming;
 } rows_t;
@@ -156,6 +175,13 @@ typedef struct {
 /* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
 CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
     const vec first = by < 0 ? before : at, second = by < 0 ? at : after;
+#if defined(__AVX512F__) && !defined(__clang__) /* the compiler would take an instruction more */
+#if CYNORM_DOUBLE
+    return (vec)_mm512_alignr_epi64((__m512i)second, (__m512i)first, by < 0 ? VL + by : by);
+#else
+    return (vec)_mm512_alignr_epi32((__m512i)second, (__m512i)first, by < 0 ? VL + by : by);
+#endif
+#endif
     ivec lane;
     for (int i = 0; i < VL; i++) lane[i] = i + (by < 0 ? VL + by : by);
 #ifdef __clang__ /* which makes one shuffle of these */
@@ -167,6 +193,51 @@ CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
 #endif
 }
 
+#if CYNORM_PICKS
+/* What `picked` takes for lanes `by` on in two vectors that follow one another; 0 <= by <= VL. */
+static ivec FN(lanes_from)(int64_t by) {
+    ivec lane;
+#ifdef __AVX512F__
+    for (int i = 0; i < VL; i++) lane[i] = (sint_r)(i + by);
+#else
+    const int words = (int)sizeof(real) / 4;
+    int32_t word[8];
+    for (int i = 0; i < 8; i++) {
+        const int at = i + (int)by * words;
+        word[i] = (at & 7) | (at < 8 ? 0 : INT32_MIN); /* the sign says which vector */
+    }
+    memcpy(&lane, word, sizeof lane);
+#endif
+    return lane;
+}
+
+CYNORM_INLINE vec FN(picked)(vec first, vec second, ivec lane) {
+#if defined(__AVX512F__) && CYNORM_DOUBLE
+    return (vec)_mm512_permutex2var_pd((__m512d)first, (__m512i)lane, (__m512d)second);
+#elif defined(__AVX512F__)
+    return (vec)_mm512_permutex2var_ps((__m512)first, (__m512i)lane, (__m512)second);
+#else
+    const __m256 a = _mm256_permutevar8x32_ps((__m256)first, (__m256i)lane);
+    const __m256 b = _mm256_permutevar8x32_ps((__m256)second, (__m256i)lane);
+    return (vec)_mm256_blendv_ps(a, b, (__m256)lane);
+#endif
+}
+
+static window_t FN(window_of)(const cynorm_lrn_window *w) {
+    window_t out = {.n = w->left + w->right + 1, .window = {FN(lanes_from)(w->right), FN(lanes_from)(w->left)}};
+    for (int64_t l = 0, m = 1; m <= VL; l++, m *= 2) out.piece[l] = FN(lanes_from)(VL - (out.n & (m - 1)));
+    return out;
+}
+#endif
+
+/* What the window sums of a row need of the vectors before. */
+#define sums_t FN(cynorm_lrn_sums)
+typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES + 1]; } sums_t;
+
+/* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
+CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
+CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 0 : FN(highest)(reach) + 1; }
+
 /* The window sums at `at`. */
 CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
     vec cell[2 * CYNORM_REACH + 1];
@@ -175,59 +246,125 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
     return FN(sum_cells)(cell, reach);
 }
 
-/* `whole` says that all vectors are. */
-CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
-    return whole || v < r->vectors - 1 ? VL : r->last;
+/* Takes the next vector of cells; the window sums of the one before it, or, of a window whose highest bit is -reach, of one
+ * that is `late` vectors earlier: each S_2m is made a step after the S_m of which it is the sum, and with it the sums that
+ * end at a cell, of the pieces up to 2m; last these are shifted to the cells in the windows' middles. */
+CYNORM_INLINE vec FN(next_sums)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
+    if (reach > 0) {
+        const vec sum = FN(sum_across)(s->before[0], s->at[0], next, reach);
+        s->before[0] = s->at[0], s->at[0] = next;
+        return sum;
+    }
+#if CYNORM_PICKS
+    const vec sum = FN(picked)(s->total[CYNORM_PIECES], s->total[FN(highest)(reach)], w->window[mirrored]);
+    s->total[CYNORM_PIECES] = s->total[FN(highest)(reach)];
+#pragma GCC unroll 8
+    for (int l = FN(highest)(reach), m = -reach; l > 0; l--, m /= 2) {
+        const vec level = s->at[l - 1] + FN(shifted)(s->before[l - 1], s->at[l - 1], s->at[l - 1], -m / 2);
+        s->total[l] = s->total[l - 1];
+        if (m == -reach || w->n & m) s->total[l] += FN(picked)(s->at[l], level, w->piece[l]);
+        s->before[l] = s->at[l], s->at[l] = level;
+    }
+    s->before[0] = s->at[0], s->at[0] = next;
+    s->total[0] = w->n & 1 ? next : FN(splat)((real)-0.0); /* which changes nothing that is added to it */
+    return sum;
+#else
+    (void)w, (void)mirrored;
+    return next;
+#endif
 }
 
-CYNORM_INLINE void FN(row_forward)(const rows_t *r, int64_t row, int dtype, int reach, int kind, int whole) {
-    const char *src = r->src + row * r->src_pitch;
-    char *dst = r->dst + row * r->dst_pitch;
-    vec x = FN(get)(src, dtype, FN(lanes)(r, 0, whole)), s = x * x, before = {0};
-#pragma GCC unroll 4
-    for (int64_t v = 0; v < r->vectors; v++) {
-        vec next = {0};
-        __builtin_prefetch(src + r->src_ahead, 0, 2);
-        src += r->src_step;
-        if (v + 1 < r->vectors) next = FN(get)(src, dtype, FN(lanes)(r, v + 1, whole));
-        vec after = next * next;
-        vec omega = FN(omega_of)(&r->q, FN(sum_across)(before, s, after, reach), FN(lanes)(r, v, whole));
-        vec out = FN(times_power)(x, omega, kind, r->q.beta, dtype, NULL);
-        FN(put_narrow)(dst, out, dtype, FN(lanes)(r, v, whole), r->streaming);
-        dst += r->dst_step;
-        before = s, s = after, x = next;
+/* Rows follow one another, a vector of zeros behind each, which no window reaches across. The loops below are in stages,
+ * the last first, each of which works on what the others left a step ago: no step is one long chain of arithmetic. */
+#define stage_t FN(cynorm_lrn_stage)
+typedef struct { int64_t left, wait, rows; } stage_t; /* vectors of this row; steps before the first row; rows to come */
+
+/* Whether the stage is at a vector of a row. */
+CYNORM_INLINE int FN(on_row)(stage_t *s) { return __builtin_expect(--s->left >= 0, 1); }
+
+/* Where it is not: whether a row is next. */
+CYNORM_INLINE int FN(next_row)(stage_t *s, int64_t vectors) {
+    const int begins = --s->wait <= 0 && s->rows > 0;
+    s->left = begins ? vectors : 0;
+    s->rows -= begins;
+    return begins;
+}
+
+/* `whole` says that all vectors are. */
+CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, const stage_t *s, int whole) {
+    return whole || s->left ? VL : r->last;
+}
+
+CYNORM_INLINE void FN(rows_forward)(const rows_t *r, int dtype, int reach, int kind, int whole) {
+    const int64_t src_gap = r->src_pitch - r->vectors * r->src_step, dst_gap = r->dst_pitch - r->vectors * r->dst_step;
+    const char *src = r->src - src_gap, *again = src;
+    char *dst = r->dst - dst_gap;
+    stage_t load = {0, 1, r->rows}, finish = {0, 3 + FN(late)(reach), r->rows};
+    sums_t squares = {0};
+    vec omega = {0};
+    for (;;) {
+        if (FN(on_row)(&finish)) {
+            const int64_t n = FN(lanes)(r, &finish, whole);
+            const vec x = FN(get)(again, dtype, n);
+            const vec out = FN(times_power)(x, FN(part)(omega, FN(splat)(1), n), kind, r->q.beta, dtype, NULL);
+            FN(put_narrow)(dst, out, dtype, n, r->streaming);
+            dst += r->dst_step, again += r->src_step;
+        } else if (FN(next_row)(&finish, r->vectors)) dst += dst_gap, again += src_gap;
+        else if (finish.wait <= 0) break;
+        vec x = {0};
+        if (FN(on_row)(&load)) {
+            x = FN(get)(src, dtype, FN(lanes)(r, &load, whole));
+            __builtin_prefetch(src + r->src_ahead, 0, 2);
+            src += r->src_step;
+        } else if (FN(next_row)(&load, r->vectors)) src += src_gap;
+        omega = FN(omega_of)(&r->q, FN(next_sums)(&squares, x * x, &r->window, reach, 0), VL);
     }
 }
 
-/* Step v takes the terms of vector v+1 and finishes vector v. */
-CYNORM_INLINE void FN(row_backward)(const rows_t *r, int64_t row, int dtype, int reach, int kind, int whole) {
-    const char *src = r->src + row * r->src_pitch, *diff_dst = r->diff_dst + row * r->diff_pitch;
-    char *dst = r->dst + row * r->dst_pitch;
-    vec x0 = {0}, x1 = FN(get)(src, dtype, FN(lanes)(r, 0, whole)), s0 = {0}, s1 = x1 * x1;
-    vec term_before = {0}, term = {0}, weighted = {0};
-    for (int64_t v = -1; v < r->vectors; v++) {
-        vec x2 = {0}, s2 = {0}, term_after = {0}, weighted_after = {0};
-        if (v + 1 < r->vectors) {
-            const int64_t n = FN(lanes)(r, v + 1, whole);
-            __builtin_prefetch(src + r->src_ahead, 0, 2);
+CYNORM_INLINE void FN(rows_backward)(const rows_t *r, int dtype, int reach, int kind, int whole) {
+    const int64_t src_gap = r->src_pitch - r->vectors * r->src_step, dst_gap = r->dst_pitch - r->vectors * r->dst_step;
+    const int64_t diff_gap = r->diff_pitch - r->vectors * r->diff_step, y_gap = r->y_pitch - r->vectors * r->y_step;
+    const char *src[3] = {r->src - src_gap, r->src - src_gap, r->src - src_gap};
+    const char *diff_dst = r->diff_dst - diff_gap, *y = r->y ? r->y - y_gap : NULL;
+    char *dst = r->dst - dst_gap;
+    enum { MOST = 2 + CYNORM_PIECES };
+    const int late = FN(late)(reach);
+    stage_t load = {0, 1, r->rows}, take = {0, 3 + late, r->rows}, finish = {0, 5 + 2 * late, r->rows};
+    sums_t squares = {0}, terms = {0};
+    vec omega = {0}, term = {0}, weighted[MOST] = {0};
+    for (;;) {
+        const vec term_sum = FN(next_sums)(&terms, term, &r->window, reach, 1);
+        if (FN(on_row)(&finish)) {
+            const int64_t n = FN(lanes)(r, &finish, whole);
+            const vec out = FN(diff_src_of)(&r->q, FN(get)(src[2], dtype, n), term_sum, weighted[1 + late]);
+            FN(put_narrow)(dst, out, dtype, n, r->streaming);
+            dst += r->dst_step, src[2] += r->src_step;
+        } else if (FN(next_row)(&finish, r->vectors)) dst += dst_gap, src[2] += src_gap;
+        else if (finish.wait <= 0) break;
+#pragma GCC unroll 8
+        for (int j = 1 + late; j > 0; j--) weighted[j] = weighted[j - 1];
+        term = (vec){0};
+        if (FN(on_row)(&take)) {
+            const int64_t n = FN(lanes)(r, &take, whole);
+            const vec x = FN(get)(src[1], dtype, n);
+            vec given = x;
+            if (!whole && y) given = FN(get)(y, dtype, n), y += r->y_step;
+            term = FN(term_of)(&r->q, FN(part)(omega, FN(splat)(1), n), FN(get)(diff_dst, dtype, n), x,
+                               !whole && y ? &given : NULL, kind, &weighted[0]);
+            term = FN(part)(term, (vec){0}, n);
             __builtin_prefetch(diff_dst + r->diff_ahead, 0, 2);
-            src += r->src_step;
-            if (v + 2 < r->vectors) x2 = FN(get)(src, dtype, FN(lanes)(r, v + 2, whole));
-            s2 = x2 * x2;
-            vec omega = FN(omega_of)(&r->q, FN(sum_across)(s0, s1, s2, reach), n), y = x1;
-            if (r->y) y = FN(get)(r->y + row * r->y_pitch + (v + 1) * r->y_step, dtype, n);
-            term_after = FN(term_of)(&r->q, omega, FN(get)(diff_dst, dtype, n), x1, r->y ? &y : NULL, kind,
-                                     &weighted_after);
-            term_after = FN(part)(term_after, (vec){0}, n);
-            diff_dst += r->diff_step;
+            diff_dst += r->diff_step, src[1] += r->src_step;
+        } else if (FN(next_row)(&take, r->vectors)) {
+            diff_dst += diff_gap, src[1] += src_gap;
+            if (!whole && y) y += y_gap;
         }
-        if (v >= 0) {
-            vec out = FN(diff_src_of)(&r->q, x0, FN(sum_across)(term_before, term, term_after, reach), weighted);
-            FN(put_narrow)(dst, out, dtype, FN(lanes)(r, v, whole), r->streaming);
-            dst += r->dst_step;
-        }
-        x0 = x1, x1 = x2, s0 = s1, s1 = s2;
-        term_before = term, term = term_after, weighted = weighted_after;
+        vec x = {0};
+        if (FN(on_row)(&load)) {
+            x = FN(get)(src[0], dtype, FN(lanes)(r, &load, whole));
+            __builtin_prefetch(src[0] + r->src_ahead, 0, 2);
+            src[0] += r->src_step;
+        } else if (FN(next_row)(&load, r->vectors)) src[0] += src_gap;
+        omega = FN(omega_of)(&r->q, FN(next_sums)(&squares, x * x, &r->window, reach, 0), VL);
     }
 }
 
@@ -359,11 +496,34 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
         const block_t b = *given;                                                                              \
         FN(both_##direction)(&b, CYNORM_##T, reach, kind);                                                     \
     }                                                                                                          \
+    CYNORM_ROWS(T, direction, reach, name, kind, whole)
+#define CYNORM_ROWS(T, direction, reach, name, kind, whole)                                             \
     static __attribute__((noinline)) void FN(rows_##T##_##direction##reach##name)(const rows_t *given) {       \
         const rows_t r = *given;                                                                               \
         const int beta = kind;                                                                                 \
-        for (int64_t row = 0; row < r.rows; row++) FN(row_##direction)(&r, row, CYNORM_##T, reach, beta, whole); \
+        if (FN(reach_##reach) >= -VL) FN(rows_##direction)(&r, CYNORM_##T, FN(reach_##reach), beta, whole);    \
     }
+#if CYNORM_PICKS
+#define CYNORM_WIDE(T, highest)                                                                                \
+    CYNORM_ROWS(T, forward, highest, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                     \
+    CYNORM_ROWS(T, forward, highest, any, cynorm_beta_kind(given->q.beta), 0)                                  \
+    CYNORM_ROWS(T, backward, highest, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                    \
+    CYNORM_ROWS(T, backward, highest, any, cynorm_beta_kind(given->q.beta), 0)
+#define CYNORM_OF(T, direction, highest)                                                                       \
+    {FN(rows_##T##_##direction##highest##any), FN(rows_##T##_##direction##highest##usual)}
+#define CYNORM_WIDES(T)                                                                                        \
+    CYNORM_WIDE(T, _2)                                                                                         \
+    CYNORM_WIDE(T, _4)                                                                                         \
+    CYNORM_WIDE(T, _8)                                                                                         \
+    CYNORM_WIDE(T, _16)                                                                                        \
+    static void (*const FN(wide_##T)[2][4][2])(const rows_t *) = {                                             \
+        {CYNORM_OF(T, forward, _2), CYNORM_OF(T, forward, _4), CYNORM_OF(T, forward, _8), CYNORM_OF(T, forward, _16)}, \
+        {CYNORM_OF(T, backward, _2), CYNORM_OF(T, backward, _4), CYNORM_OF(T, backward, _8), CYNORM_OF(T, backward, _16)}};
+enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
+#else
+#define CYNORM_WIDES(T)
+enum { FN(reach_1) = 1, FN(reach_2) = 2 };
+#endif
 #define CYNORM_NARROWS(T)                                                                                      \
     CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                      \
     CYNORM_NARROW(T, forward, 1, special, cynorm_special_beta(given->q.beta), 0, 1)                            \
@@ -376,7 +536,8 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
     CYNORM_NARROW(T, backward, 1, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
     CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                     \
     CYNORM_NARROW(T, backward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
-    CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)
+    CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
+    CYNORM_WIDES(T)
 #define CYNORM_CHOICE(what, T, direction, reach)                                                               \
     {FN(what##_##T##_##direction##reach##special), FN(what##_##T##_##direction##reach##usual),                 \
      FN(what##_##T##_##direction##reach##any)}
@@ -397,7 +558,20 @@ CYNORM_NARROWS(BF16)
 static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(block)};
 static void (*const FN(both_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(both)};
 static void (*const FN(row_loops)[][2][2][3])(const rows_t *) = {CYNORM_CHOICES(rows)};
+#if CYNORM_PICKS
+static void (*const (*const FN(wide_loops)[])[4][2])(const rows_t *) = {
+#if CYNORM_DOUBLE
+    [CYNORM_F64] = FN(wide_F64)
+#else
+    [CYNORM_F32] = FN(wide_F32), [CYNORM_F16] = FN(wide_F16), [CYNORM_BF16] = FN(wide_BF16)
+#endif
+};
+#endif
 #undef CYNORM_NARROW
+#undef CYNORM_ROWS
+#undef CYNORM_WIDES
+#undef CYNORM_WIDE
+#undef CYNORM_OF
 #undef CYNORM_NARROWS
 #undef CYNORM_CHOICE
 #undef CYNORM_CHOICES
@@ -412,15 +586,24 @@ static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stri
 /* Blocked memory: a row goes through its blocks. */
 static int FN(joint)(const cynorm_lrn_tile *t) { return t->windows && t->pitch[1] == t->count[0]; }
 
+/* The cells on either side where loops are compiled for them, else 0. */
+static int FN(constant_reach)(const cynorm_lrn_window *w) {
+    return w->left == w->right && w->left <= CYNORM_REACH ? (int)w->left : 0;
+}
+
 /* Which of the loops serve a tile, if any. */
 static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
-    if (t->omega.data || t->cut || t->left != t->right || t->left > CYNORM_REACH) return 0;
-    const int within_reach = t->windows == 1 && w->step == 1 && w->left == w->right && w->left && w->left <= CYNORM_REACH;
-    if (within_reach && !t->left) return FN(ROWS);
-    if (!t->left || t->y.data || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst))
+    if (t->omega.data || t->cut || t->windows > 1 || (t->windows && w->step != 1)) return 0;
+    const int reach = t->windows ? FN(constant_reach)(w) : 0;
+    if (t->windows && !t->left && !t->right) {
+        const int picks = CYNORM_PICKS && w->left < VL && w->right < VL && w->left + w->right;
+        return reach || picks ? FN(ROWS) : 0;
+    }
+    if (!t->left || t->left != t->right || t->left > CYNORM_REACH || t->y.data || !FN(contiguous)(&t->src) ||
+        !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst))
         return 0;
-    if (t->windows) return within_reach && t->left == w->left ? FN(BLOCKS) : 0;
+    if (t->windows) return reach == t->left ? FN(BLOCKS) : 0;
     return t->count[1] * t->count[2] == 1 ? FN(BLOCKS) : 0;
 }
 
@@ -543,7 +726,7 @@ static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
 
 /* Rows that the loop cannot read or write in place are packed, a slab at a time. */
 static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
-    const int dtype = t->src.dtype, reach = (int)t->window[0].left, joint = FN(joint)(t), level = joint ? 2 : 1;
+    const int dtype = t->src.dtype, reach = FN(constant_reach)(&t->window[0]), joint = FN(joint)(t), level = joint ? 2 : 1;
     const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, vector = VL * size;
     const int by_lines = FN(by_lines)(t, row);
     char *stage = t->scratch, *slab[FN(OPERANDS)], *free = stage + FN(rows_stage)(t);
@@ -559,7 +742,12 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
                 .src_ahead = slab[FN(SRC)] ? 0 : t->src.streamed,
                 .diff_ahead = slab[FN(DIFF_DST)] ? 0 : t->diff_dst.streamed};
     r.last = cells - (r.vectors - 1) * VL;
-    void (*run)(const rows_t *) = FN(row_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, r.last == VL)];
+    const int loop = FN(loop_of_beta)(t, r.last == VL && !t->y.data);
+    void (*run)(const rows_t *) = reach ? FN(row_loops)[dtype][backward][reach - 1][loop] : NULL;
+#if CYNORM_PICKS
+    r.window = FN(window_of)(&t->window[0]);
+    if (!reach) run = FN(wide_loops)[dtype][backward][62 - __builtin_clzll((uint64_t)r.window.n)][loop == 1];
+#endif
     for (int64_t v = t->begin; v < t->end; v++) {
         const region all = FN(region_of)(t, NULL, v);
         cynorm_operand o[FN(OPERANDS)] = {0};
