@@ -1,10 +1,10 @@
 /* LRN with a window that registers hold. A template, see types.h; formulas and tiles are lrn.h's.
  *
- * Where a window of 3 or 5 cells lies along the stream, BLOCK slabs are worked on at a time, a vector of each; what the
- * next block needs of this one waits in scratch, in the order of its use. Where a window lies along level 0, the vectors
- * of a row follow one another, and the cells beside a vector are shifted in from its neighbours: any window that reaches
- * less than a vector to either side, if lanes can be picked by number. A window's sum is made in lrn.h's order, so that
- * either way gives the bits that lrn.h's own loop would.
+ * Where a window of 3 or 5 cells lies along the stream, BLOCK slabs are worked on at a time, a vector of each;
+ * what the next block needs of this one waits in scratch, in the order of its use. Where a window lies along
+ * level 0, the vectors of a row follow one another, and the cells beside a vector are shifted in from its
+ * neighbours: any window that reaches less than a vector to either side, if lanes can be picked by number. A
+ * window's sum is made in lrn.h's order, so that either way gives the bits that lrn.h's own loop would.
  *
  * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied. */
 
@@ -246,9 +246,9 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
     return FN(sum_cells)(cell, reach);
 }
 
-/* Takes the next vector of cells; the window sums of the one before it, or, of a window whose highest bit is -reach, of one
- * that is `late` vectors earlier: each S_2m is made a step after the S_m of which it is the sum, and with it the sums that
- * end at a cell, of the pieces up to 2m; last these are shifted to the cells in the windows' middles. */
+/* Takes the next vector of cells; the window sums of the one before it, or, of a window whose highest bit is
+ * -reach, of one that is `late` vectors earlier: each S_2m is made a step after the S_m of which it is the sum, and
+ * with it the sums of the pieces up to 2m, by where they end; last these are shifted to where the windows lie. */
 CYNORM_INLINE vec FN(next_sums)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
     if (reach > 0) {
         const vec sum = FN(sum_across)(s->before[0], s->at[0], next, reach);
@@ -274,8 +274,8 @@ CYNORM_INLINE vec FN(next_sums)(sums_t *s, vec next, const window_t *w, int reac
 #endif
 }
 
-/* Rows follow one another, a vector of zeros behind each, which no window reaches across. The loops below are in stages,
- * the last first, each of which works on what the others left a step ago: no step is one long chain of arithmetic. */
+/* Rows follow one another, a vector of zeros behind each, which no window reaches across. The loops below are in
+ * stages, the last first, each on what the others left a step ago: no step is one long chain of arithmetic. */
 #define stage_t FN(cynorm_lrn_stage)
 typedef struct { int64_t left, wait, rows; } stage_t; /* vectors of this row; steps before the first row; rows to come */
 
@@ -795,6 +795,9 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 
 #undef block_t
 #undef rows_t
+#undef window_t
+#undef sums_t
+#undef stage_t
 #undef region
 #undef coefficients
 #undef CYNORM_TERM_SCALE
