@@ -12,6 +12,10 @@ worked out together. What is left of the reduced axes, and the groups where they
 chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
 cache; else all chunks are summed, then all are applied, last first. Whoever sums a unit's last chunk works
 out its statistics. Cuts depend on the shape alone, and the sums of chunks are added in order.
+
+Tensors of one call may differ in memory order. Axes are then in that of the tensor in whose order the fewest
+others have to be packed, which the kernels do by slabs of a tile. So that slabs use runs of memory whole,
+units are wide then, and channels in blocks are taken with the blocks that follow (`join_blocks`).
 """
 
 from collections import namedtuple
@@ -24,9 +28,9 @@ from cynorm._dispatch import isa
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
-    CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8,
-    cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
-    cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
+    CYNORM_BN_SLAB, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU,
+    CYNORM_S8, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
+    cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
 )
 from cynorm._kernels cimport (
     CYNORM_BN_FORWARD_TRAINING as FORWARD_TRAINING,
@@ -63,7 +67,8 @@ cdef enum:
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
-    ACROSS = 256                    # bytes of memory that are used together where it lies across the rows
+    ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
+    SHORT = 256                     # fewer than these are joined by the next axis of statistics
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     CHUNK = 1 << 15                 # elements a chunk has at least
@@ -122,6 +127,7 @@ ctypedef struct plan_t:
     axis_t merged[AXES]
     int merged_count
     axis_t row, group, groups
+    int64_t split                   # statistics of a block, where those of a tile are of several, else 0
     axis_t kept[AXES]               # the others, innermost first
     axis_t reduced[AXES]
     int kepts, reduceds
@@ -134,6 +140,7 @@ ctypedef struct plan_t:
     int64_t others, others_cut, others_cuts     # all further reduced axes together
     int64_t chunks
     int64_t sums_bytes              # of one chunk
+    int packing                     # how often a view is packed or unpacked
     bint two_units_fit              # the cache, so that the next one is worth fetching early
 
 ctypedef struct state_t:
@@ -169,8 +176,8 @@ cdef bint follows_on(const axis_t *outer, const axis_t *inner) noexcept nogil:
     return True
 
 
-cdef void merge_axes(const cynorm_bn_call *call, plan_t *plan) noexcept nogil:
-    cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
+cdef void merge_axes(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept nogil:
+    cdef const cynorm_tensor *src = call.data[lead]
     cdef int a, i, j
     cdef axis_t axis
     for a in range(src.ndim - 1, -1, -1):
@@ -224,30 +231,124 @@ cdef void place_axes(plan_t *plan) noexcept nogil:
             plan.reduceds += 1
 
 
+cdef axis_t *statistics_axis(plan_t *plan) noexcept nogil:
+    """The one of a tile."""
+    return &plan.row if plan.tile.kept_inner else &plan.group
+
+
+cdef bint follows_on_in(int view, const axis_t *outer, const axis_t *inner) noexcept nogil:
+    return outer.stride[view] == inner.stride[view] * inner.extent
+
+
+cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
+    """Where views differ in whether the next axis of statistics follows on from the tile's, a short one, it
+    joins that; where the two are apart in the leading view, it is one of blocks."""
+    cdef axis_t *axis = statistics_axis(plan)
+    cdef axis_t *blocks = &plan.kept[0]
+    cdef int64_t itemsize = cynorm_itemsize(plan.tile.view[lead].dtype), count
+    cdef bint any_follows = False
+    cdef bint part = follows_on_in(lead, blocks, axis) and follows_on_in(CYNORM_BN_MASK, blocks, axis)
+    cdef int i
+    if axis.extent * itemsize >= SHORT:
+        return
+    for i in range(CYNORM_BN_MASK):
+        if plan.tile.view[i].data == NULL:
+            continue
+        if follows_on_in(i, blocks, axis):
+            any_follows = any_follows or axis.stride[i] == itemsize
+        elif part and not plan.tile.kept_inner and not plan.tile.view[i].packed:
+            return
+    if not part and not (any_follows and plan.tile.kept_inner):
+        return
+    for i in range(CYNORM_BN_MASK):
+        plan.tile.view[i].packed |= plan.tile.view[i].data != NULL and follows_on_in(i, blocks, axis) != part
+    for i in range(VIEWS):
+        plan.tile.view[i].block = blocks.stride[i]
+    if part:
+        plan.split = axis.extent
+        axis.extent *= blocks.extent
+        count = blocks.extent
+    else:
+        count = min(blocks.extent, ACROSS / (axis.extent * max(itemsize, 2)))
+        while blocks.extent % count:
+            count -= 1
+        plan.tile.blocks = count
+    if count < blocks.extent:
+        blocks.extent /= count
+        for i in range(VIEWS):
+            blocks.stride[i] *= count
+        return
+    plan.kepts -= 1
+    for i in range(plan.kepts):
+        plan.kept[i] = plan.kept[i + 1]
+
+
+cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept nogil:
+    """The axes of a call, in the memory order of one of its tensors."""
+    cdef cynorm_bn_view *view
+    cdef int i
+    memset(plan, 0, sizeof(plan_t))
+    plan.kind = call.kind
+    merge_axes(call, lead, plan)
+    place_axes(plan)
+    plan.tile.blocks = 1
+    for i in range(VIEWS):
+        if call.data[i] == NULL:
+            continue
+        view = &plan.tile.view[i]
+        view.data = call.data[i].data
+        view.dtype = call.data[i].dtype
+        view.packed = i != CYNORM_BN_MASK and plan.row.stride[i] != cynorm_itemsize(view.dtype)
+    if plan.kepts > 0:
+        join_blocks(plan, lead)
+    for i in range(CYNORM_BN_MASK):
+        if plan.tile.view[i].packed:
+            plan.tile.packs += 1
+            plan.packing += 1
+            if i in (CYNORM_BN_SRC, CYNORM_BN_DIFF_DST) and call.kind != FORWARD_INFERENCE:
+                plan.packing += 1
+
+
+cdef bint repeats(const plan_t *plan) noexcept nogil:
+    """Whether kept rows follow on, from group to group, in what is not packed."""
+    cdef int i
+    if plan.merged_count < 2 or plan.groups.extent == 1:
+        return False
+    for i in range(VIEWS):
+        if not plan.tile.view[i].packed and plan.groups.stride[i] != plan.row.stride[i] * plan.row.extent:
+            return False
+    return True
+
+
 cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    cdef int64_t n = plan.row.extent, unit, tasks, want, whole, i
+    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), unit, tasks, want, whole, extent
+    cdef int i
     cdef bint kept_inner = plan.tile.kept_inner
     plan.repeat = 1
     if plan.statistics == 0 or plan.count == 0:
         return
     if kept_inner:
-        if plan.merged_count > 1 and not plan.merged[1].kept and follows_on(&plan.groups, &plan.row):
+        if repeats(plan) and (plan.tile.packs == 0 or n <= across):
             whole = 1
             while n * whole % 16 or n * whole < BLOCK:
                 whole *= 2
             if n * whole <= ROW:
                 plan.repeat = min(plan.groups.extent, whole)
         plan.cut = min(n, ROW)
-        plan.cuts = ceil_div(n, plan.cut)
     else:
         want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
         if plan.kind == FORWARD_INFERENCE:  # in the order of memory
             want = max(want, min(RUN / (n * itemsize), plan.statistics * plan.count / n / TASKS))
         for i in range(CYNORM_BN_MASK):
-            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):  # the other way round: use whole runs
-                want = max(want, ACROSS / itemsize)
+            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):
+                want = across  # whole runs of memory that lies the other way round
         plan.cut = min(want, plan.group.extent)
-        plan.cuts = ceil_div(plan.group.extent, plan.cut)
+    extent = statistics_axis(plan).extent
+    if plan.tile.packs and plan.cut > across:
+        plan.cut = round_up(ceil_div(extent, ceil_div(extent, across)), 64 / itemsize)
+    if plan.split:
+        plan.cut = round_up(plan.cut, plan.split)
+    plan.cuts = ceil_div(extent, plan.cut)
     plan.units = plan.cuts
     for i in range(plan.kepts):
         plan.units *= plan.kept[i].extent
@@ -255,7 +356,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
     for i in range(plan.reduceds):
         plan.others *= plan.reduced[i].extent
 
-    unit = plan.cut * plan.count
+    unit = plan.cut * plan.tile.blocks * plan.count
     tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
     want = 1
     if plan.units < tasks:
@@ -280,19 +381,21 @@ cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
 cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan) noexcept nogil:
     cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
     cdef cynorm_bn_tile *t = &plan.tile
+    cdef plan_t other
     cdef int64_t nbytes = 0
     cdef int i
     cdef bint in_place = False
-    memset(plan, 0, sizeof(plan_t))
-    plan.kind = call.kind
-    merge_axes(call, plan)
-    place_axes(plan)
+    arrange(call, CYNORM_BN_SRC, plan)
+    for i in range(CYNORM_BN_SRC + 1, CYNORM_BN_MASK):
+        # the mask is in src's order
+        if plan.packing > 0 and call.data[i] != NULL and p.activation != CYNORM_RELU:
+            arrange(call, i, &other)
+            if other.packing < plan.packing:
+                plan[0] = other
     choose_cuts(plan, cynorm_itemsize(src.dtype))
     for i in range(VIEWS):
         if call.data[i] == NULL:
             continue
-        t.view[i].data = call.data[i].data
-        t.view[i].dtype = call.data[i].dtype
         t.view[i].stride[0] = plan.row.stride[i]
         t.view[i].stride[1] = plan.group.stride[i]
         t.view[i].stride[2] = plan.groups.stride[i] * plan.repeat
@@ -300,14 +403,18 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
             nbytes += total_bytes(call.data[i])
         if i in (CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST):
             in_place = in_place or same_memory(call.data[i], call.data[CYNORM_BN_DST]) or (
-                call.data[CYNORM_BN_DIFF_ADD] != NULL and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
+                call.data[CYNORM_BN_DIFF_ADD] != NULL
+                and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= STREAMING and not in_place
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]
     plan.two_units_fit = nbytes >= STREAMING and 2 * plan.cut * plan.count * cynorm_itemsize(src.dtype) * (
         1 if call.data[CYNORM_BN_DIFF_DST] == NULL else 2) <= TWO_UNITS
-    plan.sums_bytes = kernels_of(plan).bn_sums_bytes(t.kept_inner, plan.cut * plan.repeat)
+    t.split = plan.split or plan.cut
+    t.repeat = plan.repeat
+    t.row = plan.cut * plan.repeat
+    plan.sums_bytes = t.blocks * kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row)
 
 
 cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
@@ -419,6 +526,15 @@ cdef void shift(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogi
     t.bit += by * axis.stride[CYNORM_BN_MASK]
 
 
+cdef void shift_statistics(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
+    """Likewise along the axis of statistics, which may be of blocks."""
+    cdef int i
+    shift(t, axis, by)
+    for i in range(CYNORM_BN_MASK):
+        if t.view[i].data != NULL and t.view[i].block != 0:
+            t.view[i].data += by / t.split * (t.view[i].block - t.split * axis.stride[i])
+
+
 cdef void shift_all(cynorm_bn_tile *t, const axis_t *axes, int count, int64_t index, int sign) noexcept nogil:
     """To a place along several axes together, or back."""
     cdef int i
@@ -439,7 +555,8 @@ cdef int64_t unit_position(const plan_t *plan, int64_t unit, int64_t *n) noexcep
     """The first statistic of a unit, and their number."""
     cdef int64_t extent = plan.row.extent if plan.tile.kept_inner else plan.group.extent
     cdef int64_t at = unit % plan.cuts * plan.cut
-    n[0] = min(plan.cut, extent - at)
+    n[0] = min(plan.cut, extent - at) * plan.tile.blocks
+    extent *= plan.tile.blocks
     return unit / plan.cuts * extent + at
 
 
@@ -459,6 +576,7 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     u.sums = sums
     u.chunks = plan.chunks
     u.chunk_bytes = plan.sums_bytes
+    u.block_bytes = plan.sums_bytes / plan.tile.blocks
     u.scale = s.array[SCALES] + one if s.array[SCALES] != NULL else NULL
     u.shift = s.array[SHIFTS] + one if s.array[SHIFTS] != NULL else NULL
     u.mean = s.array[MEANS] + one
@@ -481,6 +599,16 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     k.bn_coefficients(&u)
 
 
+cdef void finish_blocks(const state_t *s, int64_t first, int64_t n, char *sums) noexcept nogil:
+    """Likewise of a unit."""
+    cdef int64_t blocks = s.plan.tile.blocks, i
+    n /= blocks
+    for i in range(blocks):
+        finish(s, first + i * n, n, sums)
+        if sums != NULL:
+            sums += s.plan.sums_bytes / blocks
+
+
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch,
                 bint ahead) noexcept nogil:
     """One step over a chunk of a unit; `ahead`: the next unit is fetched early."""
@@ -489,6 +617,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef cynorm_bn_tile t = plan.tile
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     cdef int64_t n, at, first, count, whole
+    cdef int i
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
     t.scratch = scratch
     t.sums = sums
@@ -504,10 +633,10 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         t.offset = s.array[OFFSET] + each
     t.count[1] = 1
     if t.kept_inner:
-        shift(&t, &plan.row, unit % plan.cuts * plan.cut)
-        t.count[0] = n
+        shift_statistics(&t, &plan.row, unit % plan.cuts * plan.cut)
+        t.count[0] = n / t.blocks
     else:
-        shift(&t, &plan.group, unit % plan.cuts * plan.cut)
+        shift_statistics(&t, &plan.group, unit % plan.cuts * plan.cut)
         t.count[1] = n
         at = chunk % plan.row_cuts * plan.row_cut
         shift(&t, &plan.row, at)
@@ -536,19 +665,29 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         if count > whole:
             t.count[0] = n * (count - whole)
             t.count[2] = 1
+            t.repeat = count - whole
+            for i in range(VIEWS):
+                t.view[i].stride[2] = plan.groups.stride[i] * t.repeat
             shift(&t, &plan.groups, whole)
             if step == SUMS:
                 k.bn_sums(&t)
             else:
                 k.bn_apply(&t)
             shift(&t, &plan.groups, -whole)
+            t.repeat = plan.repeat
+            for i in range(VIEWS):
+                t.view[i].stride[2] = plan.groups.stride[i] * t.repeat
         shift_all(&t, plan.reduced, plan.reduceds, at, -1)
+
+
+cdef int64_t scratch_bytes(const plan_t *plan) noexcept nogil:
+    return CYNORM_BN_SCRATCH + plan.tile.packs * CYNORM_BN_SLAB
 
 
 cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:
     cdef const plan_t *plan = s.plan
     cdef int64_t unit = task / plan.chunks, chunk = task % plan.chunks, first, n
-    cdef char *sums = scratch + CYNORM_BN_SCRATCH
+    cdef char *sums = scratch + scratch_bytes(plan)
     if s.sums != NULL:
         sums = s.sums + task * plan.sums_bytes
     if steps & SUMS:
@@ -556,7 +695,7 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
         visit(s, unit, chunk, SUMS, sums, scratch, False)
     if steps & FINISH and cynorm_count(&s.summed[unit]) == plan.chunks - 1:
         first = unit_position(plan, unit, &n)
-        finish(s, first, n, sums - chunk * plan.sums_bytes)
+        finish_blocks(s, first, n, sums - chunk * plan.sums_bytes)
     if steps & COMBINE:
         visit(s, unit, chunk, COMBINE, sums, scratch, steps & FINISH and plan.two_units_fit)
 
@@ -585,7 +724,7 @@ cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil
 
 cdef int run_phases(state_t *s, int team) noexcept nogil:
     """-1 where memory cannot be had."""
-    cdef size_t scratch_bytes = CYNORM_BN_SCRATCH + 64 + (s.plan.sums_bytes if s.sums == NULL else 0)
+    cdef size_t nbytes = scratch_bytes(s.plan) + 64 + (s.plan.sums_bytes if s.sums == NULL else 0)
     cdef int status = 0
     cdef int *failed = &status
     cdef char *scratch = NULL
@@ -594,7 +733,7 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
         return -1
     s.summed = s.begun + s.phases * team * APART
     if team == 1:
-        scratch = <char *>malloc(scratch_bytes)
+        scratch = <char *>malloc(nbytes)
         if scratch == NULL:
             status = -1
         else:
@@ -602,7 +741,7 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
         free(scratch)
     else:
         with parallel(num_threads=team):
-            scratch = <char *>malloc(scratch_bytes)
+            scratch = <char *>malloc(nbytes)
             if scratch == NULL:
                 failed[0] = -1
             work(s, omp_get_thread_num(), omp_get_num_threads(), <char *>aligned(scratch))
@@ -629,7 +768,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
         else:
             for unit in range(plan.units):
                 first = unit_position(plan, unit, &n)
-                finish(s, first, n, NULL)
+                finish_blocks(s, first, n, NULL)
     return run_phases(s, min(team, plan.units * plan.chunks))
 
 
@@ -746,7 +885,8 @@ cdef class Problem:
         cdef unsigned axes = 0
         cdef int a
         if self.axes is None:
-            check_layout(src, name, self.owner.layout, self.ndim, self.channel_axis, self.block, self.channels)
+            check_layout(src, name, self.owner.layout, self.ndim, self.channel_axis, self.block,
+                         self.channels)
             axes = ((1 << src.ndim) - 1) & ~(1 << self.channel_axis)
             return axes & ~(1 << (src.ndim - 1)) if self.block else axes
         for axis in self.axes:
@@ -767,11 +907,11 @@ cdef class Problem:
             return (src.shape[1] * self.block if self.block else src.shape[self.channel_axis],)
         return tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
 
-    cdef object parameter(self, object array, str name, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t,
-                          unsigned *constant=NULL):
-        """Fill t from an array with one element per statistic, or, given `constant`, of any shape that broadcasts:
-        bits of the axes it varies along are cleared there. Returns what t describes: the array, or, where channels are
-        padded, a padded copy."""
+    cdef object parameter(self, object array, str name, const cynorm_tensor *src, unsigned reduced,
+                          cynorm_tensor *t, unsigned *constant=NULL):
+        """Fill t from an array with one element per statistic, or, given `constant`, of any shape that
+        broadcasts: bits of the axes it varies along are cleared there. Returns what t describes: the array,
+        or, where channels are padded, a padded copy."""
         cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
         cdef int a
         cdef int64_t stride, length
@@ -872,8 +1012,8 @@ cdef class Problem:
         traversal = "kept_innermost" if plan.tile.kept_inner else "reduced_innermost"
         return f"batch_norm:{traversal}:{('f32', 'f64', 'f16', 'bf16', 's8')[t.dtype]}:{isa()}"
 
-    def forward(self, bint training, src, mean, variance, scale, shift, add, out, Workspace workspace, running_mean,
-                running_variance, momentum, unbiased_running, num_threads):
+    def forward(self, bint training, src, mean, variance, scale, shift, add, out, Workspace workspace,
+                running_mean, running_variance, momentum, unbiased_running, num_threads):
         cdef cynorm_tensor x, d, a, value, mask
         cdef cynorm_tensor t[PARAMETERS]
         cdef cynorm_bn_call call
@@ -994,7 +1134,8 @@ cdef class Problem:
         diff_dst = describe(diff_dst, "diff_dst", &g)
         check_same(&g, "diff_dst", &x, "src")
         if (mean is None) != (variance is None):
-            raise ValueError("mean and variance must be given together, or a workspace in their place, got only one")
+            raise ValueError(
+                "mean and variance must be given together, or a workspace in their place, got only one")
         if mean is not None:
             mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN])
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE])
@@ -1020,7 +1161,8 @@ cdef class Problem:
             check_overlap(array, diff_dst, "diff_dst", True)
         if out_add is not None:
             if workspace is None:
-                raise ValueError("out_add must be None without the workspace of a forward call with add, got an array")
+                raise ValueError(
+                    "out_add must be None without the workspace of a forward call with add, got an array")
             # a row of it is written before the same row of src is read for out
             add = describe_output(out_add, "out_add", &e)
             check_same(&e, "out_add", &x, "src")

@@ -111,16 +111,19 @@ cdef extern from "cynorm/cynorm.h" nogil:
 
     enum:
         CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE
-        CYNORM_BN_MASK, CYNORM_BN_VIEWS, CYNORM_BN_SCRATCH
+        CYNORM_BN_MASK, CYNORM_BN_VIEWS, CYNORM_BN_SCRATCH, CYNORM_BN_SLAB
 
     ctypedef struct cynorm_bn_view:
         char *data
         int64_t stride[3]
-        int dtype
+        int64_t block
+        int dtype, packed
 
     ctypedef struct cynorm_bn_tile:
         int kept_inner
         int64_t count[3]
+        int64_t repeat, split, blocks, row
+        int packs
         cynorm_bn_view view[7]
         int64_t bit
         const void *center
@@ -141,7 +144,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t n, repeat, count
         double epsilon
         char *sums
-        int64_t chunks, chunk_bytes
+        int64_t chunks, chunk_bytes, block_bytes
         const void *scale
         const void *shift
         void *mean

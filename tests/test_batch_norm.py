@@ -709,7 +709,7 @@ def test_in_place(layout, dtype):
 @pytest.mark.parametrize("layout, shape", [("NCHW", (3, 21, 6, 7)), ("NHWC", (3, 21, 6, 7)), ("nChw8c", (3, 21, 6, 7)),
                                            ("NCHW", (8, 4, 200, 150)), ("NHWC", (2, 96, 80, 70))], ids=str)  # fmt: skip
 def test_diff_add_in_a_given_array(layout, shape, activation, training):
-    """out_add= is written: an array in any memory order, or diff_dst, out= being src then or an array of its own."""
+    """out_add= is written: an array in any memory order, or diff_dst, out= being src or an array of its own."""
     case = Case(shape, FLOAT32, layout, activation=activation)
     workspace, parameters = cynorm.Workspace(), (case.scale, case.shift)
     given = () if training else (case.parameter(), np.abs(case.parameter()))
@@ -849,6 +849,47 @@ def test_any_mixture_of_orders_in_training(shape, memories, relu):
     case.src, case.diff_dst, case.add, out = views
     check_training(case, add=True, relu=relu, out=out)
     take(out, rooms[3])
+
+
+# Of (N, blocks, channels of a block, H, W): channels first, last, in blocks.
+BLOCK_ORDERS = [(0, 1, 2, 3, 4), (0, 3, 4, 1, 2), (0, 1, 3, 4, 2)]
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("memories", list(itertools.product(BLOCK_ORDERS, repeat=3)), ids=str)
+def test_mixed_blocks(memories, activation):
+    """Blocks of channels beside plain orders: several slabs a plane, blocks that fill no vector or no tile."""
+    for shape, dtype in (
+        ((2, 5, 8, 29, 31), FLOAT32),
+        ((1, 67, 16, 6, 7), np.dtype(np.float16)),
+        ((1, 68, 8, 3, 7), np.dtype(np.float64)),
+    ):
+        case = Case(shape, dtype, axes=(0, 3, 4), activation=activation)
+        places = [Memory(order, (1,) * 5) for order in memories]
+        out, room = place(np.zeros(shape, dtype), places[2])
+        case.src, case.diff_dst, case.add = (
+            place(array, memory)[0]
+            for array, memory in zip((case.src, case.diff_dst, case.add), places, strict=True)
+        )
+        check_training(case, add=True, relu=activation == "relu", out=out)
+        take(out, room)
+
+
+@each_dtype
+@pytest.mark.parametrize("activation", [None, "tanh"])
+@pytest.mark.parametrize("memories", list(itertools.permutations(BLOCK_ORDERS, 2)), ids=str)
+def test_mixed_blocks_past_the_cache(dtype, memories, activation):
+    shape = (2, 11, 16, 83, 87)
+    case = Case(shape, dtype, axes=(0, 3, 4), activation=activation)
+    statistics = np.zeros(case.kept, reference.compute_dtype(dtype)), case.scale**2
+    expected = case.operator.forward_inference(case.src, *statistics, case.scale, case.shift)
+    src, _ = place(case.src, Memory(memories[0], (1,) * 5))
+    out, room = place(np.zeros(shape, dtype), Memory(memories[1], (1,) * 5, offset=3, slack=1))
+    for threads in (1, 2):
+        case.operator.forward_inference(
+            src, *statistics, case.scale, case.shift, out=out, num_threads=threads
+        )
+        assert_same_bits(take(out, room), expected)
 
 
 @each_dtype

@@ -234,7 +234,8 @@ def test_diff_add():
     buffer = array((4, 8, 3, 4), fill=7)
 
     def refused(error, *words, method=bn.backward_training, **changed):
-        given = {"diff_dst": diff_dst, "out": buffer[2:], "out_add": array(), "workspace": workspace} | changed
+        given = {"diff_dst": diff_dst, "out": buffer[2:], "out_add": array(), "workspace": workspace}
+        given |= changed
         refuses(error, "out_add", *words, call=lambda: method(src=src, **given))
         assert (buffer == 7).all() and (src == 1).all() and (diff_dst == 1).all()
 
@@ -293,7 +294,8 @@ def test_outputs_of_parameters(method):
             refuses(error, name, *words, call=partial(good_call, method, src, **{"out": out, name: wrong}))
     for pair in ((good, good), (good, good[::-1])):
         given = {"out": out, first: pair[0], second: pair[1]}
-        refuses(ValueError, f"{second} must not overlap {first}", call=partial(good_call, method, src, **given))
+        call = partial(good_call, method, src, **given)
+        refuses(ValueError, f"{second} must not overlap {first}", call=call)
     assert (out == 7).all() and (good == 7).all() and (repeated == 7).all() and (src == 1).all()
 
 

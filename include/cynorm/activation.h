@@ -1,14 +1,16 @@
 /* Exponentials, and the functions made of them that activations need. A template, see types.h.
  *
- * All are within 2 ulp (bell: 3) and take any argument: infinities and NaN, results that overflow or are subnormal.
+ * All are within 2 ulp (bell: 3) and take any argument: infinities and NaN, results that overflow or are
+ * subnormal.
  */
 
 #if CYNORM_DOUBLE
 /* (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2] and (log2(1+f) - f/ln 2) / f^2 on [sqrt(1/2) - 1, sqrt(2) - 1],
  * near-minimax */
 static const real FN(exp_poly)[] = {
-    0.5, 0.16666666666666669, 0.04166666666666667, 0.008333333333326025, 0.001388888888888367, 0.00019841269875205077,
-    2.4801587325822283e-05, 2.75572549134867e-06, 2.7557273295539724e-07, 2.5105419192016337e-08, 2.091483135138041e-09};
+    0.5, 0.16666666666666669, 0.04166666666666667, 0.008333333333326025, 0.001388888888888367,
+    0.00019841269875205077, 2.4801587325822283e-05, 2.75572549134867e-06, 2.7557273295539724e-07,
+    2.5105419192016337e-08, 2.091483135138041e-09};
 static const real FN(log1p_poly)[] = {
     -0.7213475204444817, 0.4808983469629879, -0.3606737602222437, 0.28853900817775274,
     -0.2404491734805174, 0.20609929156232548, -0.18033688024401134, 0.16029944852123057,
@@ -19,12 +21,13 @@ static const real FN(log1p_poly)[] = {
 #define CYNORM_LN_2_HIGH 0x1.62e42fefp-1 /* times any exponent, exact */
 #define CYNORM_LN_2_LOW 7.440617110012397e-11
 #define CYNORM_EXP_MIN -746.0 /* e^x rounds to 0 */
-#define CYNORM_EXP_MAX 709.9  /* e^x is infinite, and its exponent no more than that of the largest number plus 1 */
+#define CYNORM_EXP_MAX 709.9  /* e^x is infinite, its exponent at most that of the largest number plus 1 */
 #define CYNORM_EXPM1_MIN -40.0 /* e^x - 1 rounds to -1 */
 #define CYNORM_TANH_MAX 20.0   /* tanh x rounds to 1 */
 #else
 static const real FN(exp_poly)[] = {
-    0.5f, 0.1666666716337204f, 0.04166662320494652f, 0.00833331048488617f, 0.0013933820882812142f, 0.00019891180272679776f};
+    0.5f, 0.1666666716337204f, 0.04166662320494652f, 0.00833331048488617f, 0.0013933820882812142f,
+    0.00019891180272679776f};
 static const real FN(log1p_poly)[] = {
     -0.7213475108146667f, 0.4808982014656067f, -0.3606739044189453f, 0.2885598838329315f,
     -0.24046172201633453f, 0.20532894134521484f, -0.17919448018074036f, 0.17041310667991638f,
@@ -39,7 +42,7 @@ static const real FN(log1p_poly)[] = {
 
 static inline vec FN(abs)(vec x) { return (vec)((ivec)x & ~((ivec)(-(vec){0}))); }
 
-/* x = exponent * ln 2 + r with |r| <= ln 2 / 2; returns r, rounded, and in *rest what e^r - 1 - r is, plus r's error. */
+/* x = exponent * ln 2 + r, |r| <= ln 2 / 2; returns r, rounded, and e^r - 1 - r plus r's error in *rest. */
 static inline vec FN(exp_reduce)(vec x, vec *exponent, vec *rest) {
     vec n = FN(fma)(x, FN(splat)(CYNORM_LOG2_E), FN(splat)(CYNORM_MAGIC)) - CYNORM_MAGIC;
     vec high = FN(fma)(-n, FN(splat)(CYNORM_LN_2_HIGH), x), low = n * CYNORM_LN_2_LOW, r = high - low;
@@ -49,13 +52,15 @@ static inline vec FN(exp_reduce)(vec x, vec *exponent, vec *rest) {
 }
 
 static inline vec FN(exp)(vec x) {
-    vec exponent, rest, r = FN(exp_reduce)(FN(clip)(x, FN(splat)(CYNORM_EXP_MIN), FN(splat)(CYNORM_EXP_MAX)), &exponent, &rest);
+    vec exponent, rest, clipped = FN(clip)(x, FN(splat)(CYNORM_EXP_MIN), FN(splat)(CYNORM_EXP_MAX));
+    vec r = FN(exp_reduce)(clipped, &exponent, &rest);
     return FN(scale)(1 + (r + rest), exponent);
 }
 
 /* e^x - 1 = 2 * (2^n (r + rest) + 2^n - 1/2), n being the exponent less 1, so that 2^n does not overflow. */
 static inline vec FN(expm1)(vec x) {
-    vec exponent, rest, r = FN(exp_reduce)(FN(clip)(x, FN(splat)(CYNORM_EXPM1_MIN), FN(splat)(CYNORM_EXP_MAX)), &exponent, &rest);
+    vec exponent, rest, clipped = FN(clip)(x, FN(splat)(CYNORM_EXPM1_MIN), FN(splat)(CYNORM_EXP_MAX));
+    vec r = FN(exp_reduce)(clipped, &exponent, &rest);
     vec half = FN(scale)(FN(splat)((real)0.5), exponent);
     return 2 * FN(fma)(half, rest, FN(fma)(half, r, half - (real)0.5));
 }
@@ -64,7 +69,8 @@ static inline vec FN(expm1)(vec x) {
 static inline vec FN(log1p)(vec x) {
     ivec large = x > (real)0.41421356237309504880;
     vec f = FN(select)(large, (x - 1) * (real)0.5, x);
-    vec curved = f * f * (real)0.69314718055994530942 * FN(polynomial)(f, FN(log1p_poly), CYNORM_DEGREE(FN(log1p_poly)));
+    vec curved = f * f * (real)0.69314718055994530942 *
+                 FN(polynomial)(f, FN(log1p_poly), CYNORM_DEGREE(FN(log1p_poly)));
     return FN(select)(large, CYNORM_LN_2_HIGH + (f + (curved + CYNORM_LN_2_LOW)), f + curved);
 }
 

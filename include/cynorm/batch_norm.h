@@ -23,10 +23,8 @@
 #define CYNORM_BATCH_NORM_H
 
 enum {
-    CYNORM_BN_ROW = 512,         /* elements of a row that are packed or converted at a time */
-    CYNORM_BN_ACROSS = 256,      /* bytes of memory that go into a column of rows that are transposed, */
-    CYNORM_BN_LEAST_ROW = 64,    /* and elements of such a row at least */
-    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is packed or staged: it stays in the first-level cache */
+    CYNORM_BN_ROW = 512,         /* elements of a row that are converted at a time */
+    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is converted or staged, in the first-level cache */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, and summed together: their
                                     coefficients, and sums, stay in registers */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2,
@@ -606,8 +604,7 @@ CYNORM_BN_LOOPS(BF16)
 
 #define scratch_t FN(cynorm_bn_scratch)
 typedef struct {
-    char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], out[CYNORM_BN_STAGE];
-    char stage[CYNORM_BN_STAGE / 2]; /* 64 for each row */
+    char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], out[CYNORM_BN_STAGE], stage[CYNORM_REORDER_STAGE];
     real value[CYNORM_BN_ROW];
     unsigned char bits[CYNORM_BN_STAGE / 2];
 } scratch_t;
@@ -619,26 +616,9 @@ static inline int FN(as_reals)(const cynorm_bn_tile *t) {
     return t->activation > CYNORM_RELU || t->view[CYNORM_BN_SRC].dtype == CYNORM_S8;
 }
 
-/* Whether rows of a view can be used where they lie. */
-static inline int FN(lies_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
-    if (!v->data) return 1;
-    return v->stride[0] == cynorm_itemsize(v->dtype) && (!FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE);
-}
-
-/* Whether memory is contiguous from row to row, not along them. */
-static inline int FN(lies_across)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
-    const int64_t size = cynorm_itemsize(v->dtype);
-    return v->data && v->stride[0] != size && cynorm_bn_step(t, v) == size;
-}
-
-/* Whether all rows can that are summed, or applied. */
-static int FN(all_lie_ready)(const cynorm_bn_tile *t, int sums) {
-    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
-    for (int i = 0; i < CYNORM_BN_MASK; i++) {
-        int used = !sums || i == CYNORM_BN_SRC || i == CYNORM_BN_DIFF_DST;
-        if (used && !FN(lies_ready)(t, &t->view[i])) return 0;
-    }
-    return t->activation <= CYNORM_RELU && (!mask->data || mask->stride[0] == 1 || t->count[0] == 1);
+/* Whether rows of a view can be used as they are. */
+static inline int FN(is_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    return !v->data || !FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE;
 }
 
 /* Bytes from row to row of a copy. */
@@ -646,26 +626,15 @@ static inline int64_t FN(copy_step)(const cynorm_bn_tile *t, const cynorm_bn_blo
     return b->piece * cynorm_itemsize(FN(as_reals)(t) ? CYNORM_COMPUTE : t->view[CYNORM_BN_SRC].dtype);
 }
 
-/* The rows of a block: memory itself, or a copy, converted where rows are reals. */
+/* The rows of a block: memory itself, or a copy that is converted. */
 static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
                                  char *copy, int64_t *step) {
     char *p = cynorm_bn_at(v, b);
     *step = cynorm_bn_step(t, v);
-    if (FN(lies_ready)(t, v)) return p;
-    int64_t row = FN(copy_step)(t, b), size = cynorm_itemsize(v->dtype), stride = v->stride[0];
-    if (FN(lies_across)(t, v)) {
-        /* to the end of each row, which is converted from there in place */
-        int64_t at = FN(as_reals)(t) ? row - b->n * size : 0;
-        int64_t ahead = t->kept_inner ? b->count * size : b->n * stride;
-        cynorm_transpose(copy + at, row, p, stride, b->n, b->count, ahead, size);
-        p = copy + at;
-        *step = row;
-        stride = size;
-    }
-    for (int64_t r = 0; r < b->count; r++, p += *step) {
-        if (FN(as_reals)(t)) FN(load_row)((real *)(copy + r * row), p, v->dtype, b->n, stride);
-        else if (stride != size) cynorm_copy_elements(copy + r * row, size, p, stride, b->n, size);
-    }
+    if (FN(is_ready)(t, v)) return p;
+    int64_t row = FN(copy_step)(t, b);
+    for (int64_t r = 0; r < b->count; r++)
+        FN(load_row)((real *)(copy + r * row), p + r * *step, v->dtype, b->n, cynorm_itemsize(v->dtype));
     *step = row;
     return copy;
 }
@@ -711,15 +680,16 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
         in.x_ahead.by = in.together * in.x_step;
         in.g_ahead.by = in.together * other->stride[2];
     }
-    if (in.x == s->x) in.x_ahead = here;
+    if (in.x == s->x || src->packed) in.x_ahead = here;
     if (!other->data) return in;
     in.g = FN(view_rows)(t, other, b, s->g, &in.g_step);
-    if (in.g == s->g) in.g_ahead = here; /* the copy is */
+    if (in.g == s->g || other->packed) in.g_ahead = here; /* the copy is */
     if (backward && t->activation > CYNORM_RELU) {
         int64_t row = FN(copy_step)(t, b);
         for (int64_t r = 0; r < b->count; r++) {
             cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
-            FN(gradient_row)(t, s, (real *)(s->g + r * row), in.x + r * in.x_step, in.g + r * in.g_step, &one);
+            FN(gradient_row)(t, s, (real *)(s->g + r * row), in.x + r * in.x_step, in.g + r * in.g_step,
+                             &one);
         }
         in.g = s->g;
         in.g_step = row;
@@ -743,16 +713,12 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
 }
 
 /* How a tile is cut into blocks; `staged`: its results do not go to memory as they are computed. */
-static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int sums, int staged, int dtype) {
+static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int staged, int dtype) {
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
     cynorm_bn_block b = {.piece = t->count[0], .rows = t->kept_inner ? t->count[2] : t->count[1]};
-    const int64_t size = cynorm_itemsize(dtype), stage = CYNORM_BN_STAGE / size;
-    int across = 0;
-    for (int i = 0; i < CYNORM_BN_MASK; i++) across |= FN(lies_across)(t, &t->view[i]);
-    if (!FN(all_lie_ready)(t, sums)) {
-        int64_t rows = across ? CYNORM_BN_ACROSS / size : 1;
-        if (rows > b.rows) rows = b.rows;
-        b.piece = stage / rows / CYNORM_BN_LEAST_ROW * CYNORM_BN_LEAST_ROW;
-        if (b.piece > CYNORM_BN_ROW) b.piece = CYNORM_BN_ROW;
+    const int64_t stage = CYNORM_BN_STAGE / cynorm_itemsize(dtype);
+    if (FN(as_reals)(t) || (mask->data && mask->stride[0] != 1 && t->count[0] > 1)) {
+        b.piece = CYNORM_BN_ROW;
         staged = 1;
     } else if (staged && b.piece > stage) {
         b.piece = stage;
@@ -761,10 +727,10 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int sums, int staged,
     return b;
 }
 
-static void FN(bn_sums)(const cynorm_bn_tile *t) {
+static void FN(sum_tile)(const cynorm_bn_tile *t) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
-    cynorm_bn_block b = FN(blocks)(t, 1, 0, dtype);
+    cynorm_bn_block b = FN(blocks)(t, 0, dtype);
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
@@ -777,18 +743,18 @@ static void FN(bn_sums)(const cynorm_bn_tile *t) {
 /* Whether a result goes to memory as it is computed: not where it is converted, packed or has more done to
  * it, nor where it should bypass the cache, which takes whole lines. */
 static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
-    if (!FN(lies_ready)(t, v)) return 0;
-    return !t->streaming || (t->activation <= CYNORM_RELU && cynorm_bn_lines(t, v));
+    if (!FN(is_ready)(t, v)) return 0;
+    return !t->streaming || v->packed || (t->activation <= CYNORM_RELU && cynorm_bn_lines(t, v));
 }
 
 /* The rows of a block, from where they have been computed to where they belong. */
-static void FN(put_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
-                         const cynorm_bn_block *b, const line *l) {
+static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
+                         const line *l) {
     char *p = cynorm_bn_at(v, b);
     if (l->out == p) return;
-    int64_t size = cynorm_itemsize(v->dtype), stride = v->stride[0], step = cynorm_bn_step(t, v);
+    int64_t size = cynorm_itemsize(v->dtype), step = cynorm_bn_step(t, v);
     int64_t bytes = b->n * size, count = b->count;
-    int whole = FN(lies_ready)(t, v), across = FN(lies_across)(t, v);
+    int whole = FN(is_ready)(t, v);
     if (whole && step == bytes) {
         bytes *= count;
         count = 1;
@@ -796,23 +762,19 @@ static void FN(put_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_
     for (int64_t r = 0; r < count; r++) {
         char *row = l->out + r * l->step, *to = p + r * step;
         if (whole) cynorm_stream_copy(to, row, bytes);
-        else if (across && FN(as_reals)(t)) FN(store_row)(row, (const real *)row, v->dtype, b->n, size);
-        else if (FN(as_reals)(t)) FN(store_row)(to, (const real *)row, v->dtype, b->n, stride);
-        else if (!across) cynorm_copy_elements(to, stride, row, size, b->n, size);
+        else FN(store_row)(to, (const real *)row, v->dtype, b->n, size);
     }
-    if (!across) return;
-    if (!t->streaming) cynorm_transpose(p, stride, l->out, l->step, count, b->n, 0, size);
-    else cynorm_transpose_past_cache(p, stride, l->out, l->step, count, b->n, size, s->stage);
 }
 
 /* A line whose rows lie in memory, where that can be, or in scratch. */
 static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
                         const cynorm_bn_block *b, int dtype) {
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
-    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming, .streaming = t->streaming};
+    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming,
+                  .streaming = t->streaming && !v->packed};
 }
 
-static void FN(bn_apply)(const cynorm_bn_tile *t) {
+static void FN(apply_tile)(const cynorm_bn_tile *t) {
     scratch_t *s = t->scratch;
     const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
     const cynorm_bn_view *diff_add = &v[CYNORM_BN_DIFF_ADD], *value = &v[CYNORM_BN_VALUE];
@@ -821,13 +783,13 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
     if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
     int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
-    cynorm_bn_block b = FN(blocks)(t, 0, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
+    cynorm_bn_block b = FN(blocks)(t, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, dtype);
             BY_DTYPE(dtype, combine)[CYNORM_SCALE][t->kept_inner][gated](&l, &in);
-            FN(put_rows)(t, s, diff_add, &b, &l);
+            FN(put_rows)(t, diff_add, &b, &l);
         }
         line l = FN(line_to)(t, s, dst, &b, dtype);
         l.coefficient[CYNORM_CENTER] = FN(coefficient)(t, t->center, &b);
@@ -848,13 +810,142 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
             }
             FN(activate)(t, row, b.n);
         }
-        FN(put_rows)(t, s, dst, &b, &l);
+        FN(put_rows)(t, dst, &b, &l);
     }
 }
 
+/* ---- slabs of a tile, which are as much as is packed at a time ---- */
+
+#define slab_t FN(cynorm_bn_slab)
+/* As many elements of each statistic, from the `at`-th on, of a group. */
+typedef struct {
+    const cynorm_bn_tile *t;
+    cynorm_bn_tile tile; /* in which copies stand for packed views */
+    int64_t statistics, group, at, n;
+} slab_t;
+
+/* Bytes (of the mask, bits) from one element of a statistic to the next. */
+static inline int64_t FN(slab_step)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    return t->kept_inner ? v->stride[2] / t->repeat : v->stride[0];
+}
+
+static inline char *FN(slab_at)(const slab_t *s, const cynorm_bn_view *v) {
+    return v->data + s->group * v->stride[2] + s->at * FN(slab_step)(s->t, v);
+}
+
+/* One of the blocks that rows are of, with its coefficients and sums. */
+static cynorm_bn_tile FN(block_of)(const cynorm_bn_tile *t, int64_t b) {
+    const int64_t from = b * t->row * (int64_t)sizeof(real);
+    cynorm_bn_tile block = *t;
+    for (int k = 0; k < CYNORM_BN_MASK; k++)
+        if (t->view[k].data) block.view[k].data += b * t->view[k].block;
+    block.bit += b * t->view[CYNORM_BN_MASK].block;
+    block.sums = (char *)t->sums + b * FN(bn_sums_bytes)(t->kept_inner, t->row);
+    block.center = (const char *)t->center + from;
+    block.center_low = (const char *)t->center_low + from;
+    block.gain = (const char *)t->gain + from;
+    block.bias = (const char *)t->bias + from;
+    if (t->slope) block.slope = (const char *)t->slope + from;
+    if (t->offset) block.offset = (const char *)t->offset + from;
+    return block;
+}
+
+/* The elements of a slab from a view to its copy, or back. */
+static void FN(move_slab)(const slab_t *s, int k, int pack) {
+    const cynorm_bn_tile *t = s->t;
+    const cynorm_bn_view *v = &t->view[k], *copy = &s->tile.view[k];
+    const int kept = t->kept_inner;
+    const int64_t size = cynorm_itemsize(v->dtype);
+    const int64_t split = s->statistics < t->split ? s->statistics : t->split;
+    const int64_t count[3] = {split, s->statistics / split, s->n};
+    const int64_t here[3] = {v->stride[!kept], v->block, FN(slab_step)(t, v)};
+    const int64_t there[3] = {copy->stride[!kept], copy->block, FN(slab_step)(t, copy)};
+    cynorm_axis axis[3];
+    for (int i = 0; i < 3; i++)
+        axis[i] = (cynorm_axis){count[i], pack ? here[i] : there[i], pack ? there[i] : here[i]};
+    cynorm_sort_axes(axis);
+    char *p = FN(slab_at)(s, v);
+    if (pack) cynorm_reorder(copy->data, p, axis, s->n * here[2], size);
+    else if (!t->streaming) cynorm_reorder(p, copy->data, axis, 0, size);
+    else cynorm_reorder_past_cache(p, copy->data, axis, size, ((scratch_t *)t->scratch)->stage);
+}
+
+/* Whether a call writes to a view. */
+static inline int FN(is_output)(const cynorm_bn_tile *t, int k) {
+    return k == CYNORM_BN_DST || k == CYNORM_BN_DIFF_ADD ||
+           (k == CYNORM_BN_VALUE && !t->view[CYNORM_BN_DIFF_DST].data);
+}
+
+/* The tile of a slab: packed views are of copies, one after another in scratch. */
+static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
+    const cynorm_bn_tile *t = s->t;
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
+    const int kept = t->kept_inner;
+    char *copy = (char *)t->scratch + CYNORM_BN_SCRATCH;
+    cynorm_bn_tile tile = *t;
+    tile.count[kept ? 2 : 0] = kept ? s->n / t->repeat : s->n;
+    if (!kept) tile.count[2] = 1;
+    tile.bit += s->group * mask->stride[2] + s->at * FN(slab_step)(t, mask);
+    tile.next[0] = s->n * FN(slab_step)(t, &t->view[CYNORM_BN_SRC]);
+    tile.next[1] = s->n * FN(slab_step)(t, &t->view[CYNORM_BN_DIFF_DST]);
+    for (int k = 0; k < CYNORM_BN_MASK; k++) {
+        cynorm_bn_view *v = &tile.view[k];
+        const int64_t size = cynorm_itemsize(v->dtype);
+        if (!v->data) continue;
+        v->data = v->packed ? copy : FN(slab_at)(s, v);
+        if (!v->packed) continue;
+        copy += CYNORM_BN_SLAB;
+        v->stride[0] = size;
+        /* whole lines of memory, and rows not all in the same set of the cache */
+        v->stride[1] = (s->n * size + 63) / 64 * 64 + 64;
+        v->stride[2] = t->count[0] * size;
+        v->block = t->split * (!kept ? v->stride[1] : t->blocks > 1 ? s->n * size : size);
+    }
+    return tile;
+}
+
+/* Runs a tile by slabs, between packing what is read of packed views and unpacking what they are given. */
+static void FN(by_slabs)(const cynorm_bn_tile *t, int sums) {
+    const int kept = t->kept_inner;
+    const int64_t all = kept ? t->count[2] * t->repeat : t->count[0];
+    slab_t s = {.t = t, .statistics = kept ? t->count[0] / t->repeat * t->blocks : t->count[1]};
+    int64_t widest = 1;
+    for (int k = 0; k < CYNORM_BN_MASK; k++)
+        if (t->view[k].packed && cynorm_itemsize(t->view[k].dtype) > widest)
+            widest = cynorm_itemsize(t->view[k].dtype);
+    int64_t piece = (CYNORM_BN_SLAB / s.statistics - 128) / widest;
+    piece = piece > 64 ? piece / 64 * 64 : 16;
+    if (kept) piece = piece > t->repeat ? piece / t->repeat * t->repeat : t->repeat;
+    for (s.group = 0; s.group < (kept ? 1 : t->count[2]); s.group++)
+        for (s.at = 0; s.at < all; s.at += s.n) {
+            s.n = all - s.at < piece ? all - s.at : piece;
+            s.tile = FN(slab_tile)(&s);
+            for (int k = 0; k < CYNORM_BN_MASK; k++)
+                if (t->view[k].packed && !FN(is_output)(t, k) && !(sums && k == CYNORM_BN_ADD))
+                    FN(move_slab)(&s, k, 1);
+            for (int64_t b = 0; b < t->blocks; b++) {
+                cynorm_bn_tile block = FN(block_of)(&s.tile, b);
+                if (sums) FN(sum_tile)(&block);
+                else FN(apply_tile)(&block);
+            }
+            for (int k = 0; k < CYNORM_BN_MASK && !sums; k++)
+                if (t->view[k].packed && FN(is_output)(t, k)) FN(move_slab)(&s, k, 0);
+        }
+}
+
+static void FN(bn_sums)(const cynorm_bn_tile *t) {
+    if (t->packs) FN(by_slabs)(t, 1);
+    else FN(sum_tile)(t);
+}
+
+static void FN(bn_apply)(const cynorm_bn_tile *t) {
+    if (t->packs) FN(by_slabs)(t, 0);
+    else FN(apply_tile)(t);
+}
 
 #undef line
 #undef scratch_t
+#undef slab_t
 #undef BY_DTYPE
 
 /* ---- from sums to coefficients ---- */
@@ -885,7 +976,7 @@ static cynorm_exact FN(sum_of)(const cynorm_bn_unit *u, int64_t k, int which) {
 /* The sums of all chunks, one after another, into those of the first. */
 static void FN(merge_chunks)(const cynorm_bn_unit *u) {
     for (int64_t c = 1; c < u->chunks; c++)
-        for (int64_t i = 0; i < u->chunk_bytes; i += sizeof(wide)) {
+        for (int64_t i = 0; i < u->block_bytes; i += sizeof(wide)) {
             wide *to = (wide *)(u->sums + i);
             *to = FN(wide_add)(*to, *(const wide *)(u->sums + c * u->chunk_bytes + i));
         }

@@ -278,16 +278,23 @@ typedef struct {
 
 /* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
 
-/* Strides of an element, a row and a group; in bytes, the mask's in bits. data is NULL where the tensor is absent. */
+/* Strides of an element, a row and a group; in bytes, the mask's in bits. data is NULL where the tensor is
+ * absent. A packed view does not lie in rows as they are used: it is read by way of a copy that does, or written
+ * from one. Its statistics may be of several blocks, `block` apart. */
 typedef struct {
     char *data;
-    int64_t stride[3];
-    int dtype;
+    int64_t stride[3], block;
+    int dtype, packed;
 } cynorm_bn_view;
 
 typedef struct {
     int kept_inner;    /* whether each element of a row has its own statistics, or each row of a group */
     int64_t count[3];  /* elements of a row, rows of a group (1 where kept_inner), groups */
+    int64_t repeat;    /* how many of the data's groups make one group, of a kept row that is as much longer */
+    int64_t split;     /* statistics of a block, or all */
+    int64_t blocks;    /* more than 1: rows are of one block, as they are `block` apart in all views, */
+    int64_t row;       /* and this is how many coefficients one has */
+    int packs;         /* how many views are packed */
     cynorm_bn_view view[CYNORM_BN_VIEWS];
     int64_t bit;       /* where in the mask the tile begins */
     const void *center, *center_low, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
@@ -296,10 +303,10 @@ typedef struct {
     cynorm_activation activation;
     double parameter[3];
     int streaming;     /* whether the outputs bypass the cache */
-    void *scratch;     /* CYNORM_BN_SCRATCH bytes, aligned to 64 */
+    void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_SLAB for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 
-enum { CYNORM_BN_SCRATCH = 96 << 10 };
+enum { CYNORM_BN_SCRATCH = 96 << 10, CYNORM_BN_SLAB = 96 << 10 };
 
 /* The statistics of one unit: n of them, each with `repeat` coefficients n apart. Arrays are of reals. */
 typedef struct {
@@ -307,7 +314,8 @@ typedef struct {
     int64_t n, repeat, count;       /* count: elements that each statistic is of */
     double epsilon;
     char *sums;
-    int64_t chunks, chunk_bytes;    /* of sums */
+    int64_t chunks, chunk_bytes;    /* of sums, one after another, */
+    int64_t block_bytes;            /* of which these many are of these statistics */
     const void *scale, *shift;      /* NULL: 1, 0 */
     void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
     void *center, *center_low, *gain, *bias, *slope, *offset;

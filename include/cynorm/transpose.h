@@ -92,7 +92,7 @@ CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char 
 
 #endif
 
-/* Last blocks overlap those before, so that nothing past a row is read; what is too narrow goes by elements. */
+/* Last blocks overlap those before: nothing past a row is read. What is too narrow goes by elements. */
 CYNORM_INLINE void cynorm_transpose_sized(char *to, int64_t to_step, const char *from, int64_t from_step,
                                           int64_t rows, int64_t columns, int64_t ahead, int size) {
     const int most = CYNORM_VBYTES / size, wide = CYNORM_LANE / size, line = 64 / size;
@@ -116,8 +116,8 @@ CYNORM_INLINE void cynorm_transpose_sized(char *to, int64_t to_step, const char 
     }
 }
 
-/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart. What lies
- * `ahead` of what is read is prefetched, unless that is 0. */
+/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart.
+ * What lies `ahead` of what is read is prefetched, unless that is 0. */
 static void cynorm_transpose(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
                              int64_t columns, int64_t ahead, int64_t size) {
     switch (size) {
@@ -160,4 +160,95 @@ static void cynorm_transpose_on_past_cache(char *to, int64_t to_step, const char
             memcpy(row - 64, waiting, 64);
         }
     }
+}
+
+/* An axis of elements to be moved: how many there are, and bytes from one to the next on either side. */
+typedef struct { int64_t n, from, to; } cynorm_axis;
+
+enum { CYNORM_REORDER_STAGE = 16 << 10 };
+
+/* n bytes, whose number is often one of few. */
+CYNORM_INLINE void cynorm_copy_run(char *to, const char *from, int64_t n) {
+    if (n == 64) memcpy(to, from, 64);
+    else if (n == 32) memcpy(to, from, 32);
+    else if (n == 16) memcpy(to, from, 16);
+    else memcpy(to, from, (size_t)n);
+}
+
+static inline int64_t cynorm_distance(int64_t stride) { return stride < 0 ? -stride : stride; }
+
+/* Merges axes that follow on; sorts by strides on the side of `to`, those of one element last. */
+static void cynorm_sort_axes(cynorm_axis *axis) {
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++)
+            if (i != j && axis[j].n > 1 && axis[j].from == axis[i].n * axis[i].from &&
+                axis[j].to == axis[i].n * axis[i].to) {
+                axis[i].n *= axis[j].n;
+                axis[j].n = 1;
+            }
+    for (int i = 1; i < 3; i++)
+        for (int j = i; j > 0; j--) {
+            cynorm_axis *a = &axis[j - 1], *b = &axis[j], other = *a;
+            if (b->n == 1 || (a->n > 1 && cynorm_distance(a->to) <= cynorm_distance(b->to))) break;
+            *a = *b;
+            *b = other;
+        }
+}
+
+/* Elements along sorted axes. What lies `ahead` of what is read is prefetched, unless that is 0. */
+static void cynorm_reorder(char *to, const char *from, const cynorm_axis axis[3], int64_t ahead,
+                           int64_t size) {
+    const cynorm_axis *a = &axis[0], *b = &axis[1], *c = &axis[2];
+    if (c->n > 1 && c->from == size) b = &axis[2], c = &axis[1];
+    const int along = a->from == size && a->to == size;
+    const int across = a->n > 1 && b->n > 1 && b->from == size && a->to == size;
+    for (int64_t k = 0; k < c->n; k++, to += c->to, from += c->from) {
+        if (across && !along) {
+            cynorm_transpose(to, b->to, from, a->from, a->n, b->n, ahead, size);
+            continue;
+        }
+        for (int64_t j = 0; j < b->n; j++) {
+            char *out = to + j * b->to;
+            const char *p = from + j * b->from;
+            if (!along) {
+                cynorm_copy_elements(out, a->to, p, a->from, a->n, size);
+                continue;
+            }
+            for (int64_t i = 0; ahead && i < a->n * size; i += 64) __builtin_prefetch(p + i + ahead, 0, 2);
+            cynorm_copy_run(out, p, a->n * size);
+        }
+    }
+}
+
+/* The same past the cache, as far as there are whole lines; `stage` holds CYNORM_REORDER_STAGE bytes. */
+static void cynorm_reorder_past_cache(char *to, const char *from, const cynorm_axis axis[3], int64_t size,
+                                      char *stage) {
+    const cynorm_axis *a = &axis[0], *b = &axis[1], *c = &axis[2];
+    if (a->to != size) {
+        cynorm_reorder(to, from, axis, 0, size);
+        return;
+    }
+    const int64_t lanes = 64 / size, most = CYNORM_REORDER_STAGE / (lanes * size);
+    const int64_t piece = a->n < most ? a->n : most, follows = piece == a->n && b->to == a->n * size;
+    int64_t rows = CYNORM_REORDER_STAGE / (piece * size);
+    if (rows > lanes) rows -= rows % lanes;
+    for (int64_t k = 0; k < c->n; k++, to += c->to, from += c->from)
+        for (int64_t j = 0, m; j < b->n; j += m) {
+            m = b->n - j < rows ? b->n - j : rows;
+            for (int64_t i = 0, n; i < a->n; i += n) {
+                n = a->n - i < piece ? a->n - i : piece;
+                char *out = to + j * b->to + i * size;
+                const char *p = from + j * b->from + i * a->from;
+                if (a->from == size && !follows) {
+                    for (int64_t r = 0; r < m; r++)
+                        cynorm_stream_copy(out + r * b->to, p + r * b->from, n * size);
+                    continue;
+                }
+                const cynorm_axis part[3] = {{n, a->from, size}, {m, b->from, n * size}, {1, 0, 0}};
+                cynorm_reorder(stage, p, part, 0, size);
+                const int64_t together = follows ? m : 1;
+                for (int64_t r = 0; r < m; r += together)
+                    cynorm_stream_copy(out + r * b->to, stage + r * n * size, n * size * together);
+            }
+        }
 }
