@@ -75,7 +75,8 @@ cdef enum:
     CHUNK_ROWS = 64                 # elements of each statistic likewise
     TASKS = 64                      # chunks are cut to have about as many tasks
     FEW_TASKS = 8                   # as many are enough where a unit fits the cache
-    STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache
+    STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache, at least
+    MOST_STREAMING = 3 << 23        # and at most; in between, three quarters of the last level of cache
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
@@ -94,12 +95,25 @@ cdef extern from *:
     static int omp_get_thread_num(void) { return 0; }
     static void cynorm_barrier(void) {}
     #endif
+    #include <unistd.h>
+    static int64_t cynorm_last_cache(void) {
+    #ifdef _SC_LEVEL3_CACHE_SIZE
+        return sysconf(_SC_LEVEL3_CACHE_SIZE);
+    #else
+        return 0;
+    #endif
+    }
     static int64_t cynorm_count(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); }
     """
     int omp_get_num_threads() nogil
     int omp_get_thread_num() nogil
     void cynorm_barrier() nogil
+    int64_t cynorm_last_cache() nogil
     int64_t cynorm_count(int64_t *counter) nogil
+
+# What moves fewer bytes leaves its output in the cache for whoever reads it. Virtual machines may tell of a cache
+# of which they have a part: hence the bounds.
+cdef int64_t streaming_from = min(max(cynorm_last_cache() // 4 * 3, STREAMING), MOST_STREAMING)
 
 # Arrays of one real per statistic, from CENTER on per coefficient; those from DIFF_SCALES on are of backward.
 cdef enum:
@@ -405,7 +419,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
             in_place = in_place or same_memory(call.data[i], call.data[CYNORM_BN_DST]) or (
                 call.data[CYNORM_BN_DIFF_ADD] != NULL
                 and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
-    t.streaming = nbytes >= STREAMING and not in_place
+    t.streaming = nbytes >= streaming_from and not in_place
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]

@@ -707,7 +707,7 @@ def test_in_place(layout, dtype):
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("activation", [None, "relu", "tanh"])
 @pytest.mark.parametrize("layout, shape", [("NCHW", (3, 21, 6, 7)), ("NHWC", (3, 21, 6, 7)), ("nChw8c", (3, 21, 6, 7)),
-                                           ("NCHW", (8, 4, 200, 150)), ("NHWC", (2, 96, 80, 70))], ids=str)  # fmt: skip
+                                           ("NCHW", (8, 8, 200, 150)), ("NHWC", (4, 96, 80, 70))], ids=str)  # fmt: skip
 def test_diff_add_in_a_given_array(layout, shape, activation, training):
     """out_add= is written: an array in any memory order, or diff_dst, out= being src or an array of its own."""
     case = Case(shape, FLOAT32, layout, activation=activation)
@@ -879,7 +879,7 @@ def test_mixed_blocks(memories, activation):
 @pytest.mark.parametrize("activation", [None, "tanh"])
 @pytest.mark.parametrize("memories", list(itertools.permutations(BLOCK_ORDERS, 2)), ids=str)
 def test_mixed_blocks_past_the_cache(dtype, memories, activation):
-    shape = (2, 11, 16, 83, 87)
+    shape = (2, 29, 16, 83, 87)
     case = Case(shape, dtype, axes=(0, 3, 4), activation=activation)
     statistics = np.zeros(case.kept, reference.compute_dtype(dtype)), case.scale**2
     expected = case.operator.forward_inference(case.src, *statistics, case.scale, case.shift)
@@ -897,7 +897,7 @@ def test_mixed_blocks_past_the_cache(dtype, memories, activation):
 def test_transposed_past_the_cache(dtype, last):
     """Of so large a tensor, what is transposed on its way out bypasses the cache by whole lines."""
     axes = (0, 2, 3, 1), (0, 1, 2, 3)
-    case = Case((3, 37, 203, 211), dtype)
+    case = Case((3, 53, 203, 211), dtype)
     dense = case.src, case.diff_dst, case.add
     expected = inference(case, dense[0], *dense, (None, None, None))
     src, diff_dst, add = (place(array, Memory(axes[not last], (1,) * 4))[0] for array in dense)
