@@ -270,6 +270,21 @@ def test_every_width(width, region):
         check((1, 5, 3, width), dtype, "NCHW", local_size=local_size, region=region)
 
 
+@pytest.mark.parametrize("local_size", [3, 5])
+@pytest.mark.parametrize("layout", ["NHWC", "nChw16c"])
+@each_dtype
+def test_planes_of_channels(layout, dtype, local_size, isa):
+    """Windows over rows and pixels of a plane, whose kernel for channels innermost is another than for plain memory."""
+    shape = (2, 36, 11, 9)
+    parameters = {"alpha": 2.0, "local_size": local_size, "region": "within_channel"}
+    check(shape, dtype, layout, **parameters)
+    src, diff_dst = draw_pair(shape, dtype, "NHWC")
+    plain, last = cynorm.LRN(**parameters), cynorm.LRN(layout="NHWC", **parameters)
+    src_plain, diff_plain = (np.ascontiguousarray(a.transpose(0, 3, 1, 2)) for a in (src, diff_dst))
+    assert_same_bits(last.forward(src).transpose(0, 3, 1, 2), plain.forward(src_plain))
+    assert_same_bits(last.backward(diff_dst, src).transpose(0, 3, 1, 2), plain.backward(diff_plain, src_plain))
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c", "nChw16c"])
 @each_dtype
 @each_region

@@ -3,8 +3,9 @@
  * Where a window of 3 or 5 cells lies along the stream, BLOCK slabs are worked on at a time, a vector of each;
  * what the next block needs of this one waits in scratch, in the order of its use. Where a window lies along
  * level 0, the vectors of a row follow one another, and the cells beside a vector are shifted in from its
- * neighbours: any window that reaches less than a vector to either side, if lanes can be picked by number. A
- * window's sum is made in lrn.h's order, so that either way gives the bits that lrn.h's own loop would.
+ * neighbours: any window that reaches less than a vector to either side, if lanes can be picked by number.
+ * Where a window of 3 or 5 lies along level 1 (and the stream), they are the vectors before. A window's sum is
+ * made in lrn.h's order, so that each way gives the bits that lrn.h's own loop would.
  *
  * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied. */
 
@@ -473,6 +474,90 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
     }
 }
 
+/* ---- windows along the stream and along level 1: channels innermost, planes beside each other ---- */
+
+/* A row of level 1 at a time, by walks over its entries, one vector of level 0 each: the cells beside a vector are the
+ * walk's last ones, and the sums along it wait in scratch for the rows that follow. Squares, terms and what these finish
+ * have loops of their own, short enough for the core to look several vectors ahead. */
+#define walk_t FN(cynorm_lrn_walk)
+typedef struct {
+    const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such */
+    char *dst;
+    int64_t src_step, diff_step, dst_step;        /* bytes from an entry to the next */
+    int64_t src_ahead, diff_ahead;                /* bytes to what is prefetched */
+    int64_t entries, lanes;
+    /* rows of scratch: sums of squares and of terms of the slabs of a window, the newest last */
+    real *squares[2 * CYNORM_REACH + 1], *terms[2 * CYNORM_REACH + 1], *weighted_out;
+    const real *weighted;
+    coefficients q;
+    int streaming;
+} walk_t;
+
+/* The window sum that `next` completes; *s: the cell before it, and sums of pairs that end there, one before, ... */
+CYNORM_INLINE vec FN(walk_sum)(vec *s, vec next, int reach) {
+    vec sum = next + (reach == 1 ? s[1] : s[1] + s[3]);
+    s[3] = s[2], s[2] = s[1], s[1] = next + s[0], s[0] = next;
+    return sum;
+}
+
+CYNORM_INLINE vec FN(sum_slabs)(real *const *rows, int64_t at, int reach) {
+    vec cell[2 * CYNORM_REACH + 1];
+#pragma GCC unroll 8
+    for (int j = 0; j <= 2 * reach; j++) cell[j] = FN(load)(rows[j] + at);
+    return FN(sum_cells)(cell, reach);
+}
+
+/* The sums along a walk come `reach` entries late: a row of scratch begins with as many that are no one's. */
+CYNORM_INLINE void FN(walk_squares)(const walk_t *w, int64_t n, int dtype, int reach) {
+    real *out = w->squares[2 * reach] - reach * VL;
+    vec s[4] = {{0}};
+    int64_t p = 0;
+    for (; p < w->entries; p++) {
+        const char *x = w->newest + p * w->src_step;
+        __builtin_prefetch(x + w->src_ahead, 0, 2);
+        vec next = FN(get)(x, dtype, n);
+        FN(store)(out + p * VL, FN(walk_sum)(s, next * next, reach));
+    }
+    for (; p < w->entries + reach; p++) FN(store)(out + p * VL, FN(walk_sum)(s, (vec){0}, reach));
+}
+
+CYNORM_INLINE void FN(walk_terms)(const walk_t *w, int64_t n, int dtype, int reach, int kind) {
+    real *out = w->terms[2 * reach] - reach * VL;
+    vec s[4] = {{0}};
+    int64_t p = 0;
+    for (; p < w->entries; p++) {
+        const char *diff_dst = w->diff_dst + p * w->diff_step;
+        __builtin_prefetch(diff_dst + w->diff_ahead, 0, 2);
+        vec omega = FN(omega_of)(&w->q, FN(sum_slabs)(w->squares, p * VL, reach), n), weighted;
+        vec x = FN(get)(w->middle + p * w->src_step, dtype, n), g = FN(get)(diff_dst, dtype, n);
+        vec term = FN(part)(FN(term_of)(&w->q, omega, g, x, NULL, kind, &weighted), (vec){0}, n);
+        FN(store)(w->weighted_out + p * VL, weighted);
+        FN(store)(out + p * VL, FN(walk_sum)(s, term, reach));
+    }
+    for (; p < w->entries + reach; p++) FN(store)(out + p * VL, FN(walk_sum)(s, (vec){0}, reach));
+}
+
+CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t n, int dtype, int reach, int kind, int backward) {
+    for (int64_t p = 0; p < w->entries; p++) {
+        vec x = FN(get)(w->src + p * w->src_step, dtype, n), out;
+        vec sum = FN(sum_slabs)(backward ? w->terms : w->squares, p * VL, reach);
+        if (backward) out = FN(diff_src_of)(&w->q, x, sum, FN(load)(w->weighted + p * VL));
+        else out = FN(times_power)(x, FN(omega_of)(&w->q, sum, n), kind, w->q.beta, dtype, NULL);
+        FN(put_narrow)(w->dst + p * w->dst_step, out, dtype, n, w->streaming);
+    }
+}
+
+CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int64_t n, int dtype, int reach, int kind) {
+    if (w->newest) FN(walk_squares)(w, n, dtype, reach);
+    if (w->src) FN(walk_finish)(w, n, dtype, reach, kind, 0);
+}
+
+CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int reach, int kind) {
+    if (w->newest) FN(walk_squares)(w, n, dtype, reach);
+    if (w->middle) FN(walk_terms)(w, n, dtype, reach, kind);
+    if (w->src) FN(walk_finish)(w, n, dtype, reach, kind, 1);
+}
+
 /* ---- compiled for each storage type, direction and reach; with beta 3/4, with 1/2, 1 and 0, and any ---- */
 
 /* What is given is copied, since the stores of dst might alias it. */
@@ -495,6 +580,12 @@ CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int
     static __attribute__((noinline)) void FN(both_##T##_##direction##reach##name)(const block_t *given) {      \
         const block_t b = *given;                                                                              \
         FN(both_##direction)(&b, CYNORM_##T, reach, kind);                                                     \
+    }                                                                                                          \
+    static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
+        const walk_t w = *given;                                                                               \
+        const int beta = kind;                                                                                 \
+        if (w.lanes == VL) FN(walk_##direction)(&w, VL, CYNORM_##T, reach, beta);                              \
+        else FN(walk_##direction)(&w, w.lanes, CYNORM_##T, reach, kind);                                       \
     }                                                                                                          \
     CYNORM_ROWS(T, direction, reach, name, kind, whole)
 #define CYNORM_ROWS(T, direction, reach, name, kind, whole)                                             \
@@ -567,6 +658,7 @@ static void (*const (*const FN(wide_loops)[])[4][2])(const rows_t *) = {
 #endif
 };
 #endif
+static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES(walks)};
 #undef CYNORM_NARROW
 #undef CYNORM_ROWS
 #undef CYNORM_WIDES
@@ -579,7 +671,7 @@ static void (*const (*const FN(wide_loops)[])[4][2])(const rows_t *) = {
 
 /* ---- tiles ---- */
 
-enum { FN(BLOCKS) = 1, FN(ROWS) };
+enum { FN(BLOCKS) = 1, FN(ROWS), FN(WALKS) };
 
 static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
 
@@ -594,17 +686,19 @@ static int FN(constant_reach)(const cynorm_lrn_window *w) {
 /* Which of the loops serve a tile, if any. */
 static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
-    if (t->omega.data || t->cut || t->windows > 1 || (t->windows && w->step != 1)) return 0;
+    if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
-    if (t->windows && !t->left && !t->right) {
+    if (t->windows && w->step == 1 && !t->left && !t->right) {
         const int picks = CYNORM_PICKS && w->left < VL && w->right < VL && w->left + w->right;
         return reach || picks ? FN(ROWS) : 0;
     }
     if (!t->left || t->left != t->right || t->left > CYNORM_REACH || t->y.data || !FN(contiguous)(&t->src) ||
         !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst))
         return 0;
-    if (t->windows) return reach == t->left ? FN(BLOCKS) : 0;
-    return t->count[1] * t->count[2] == 1 ? FN(BLOCKS) : 0;
+    if (t->windows == 0) return t->count[1] * t->count[2] == 1 ? FN(BLOCKS) : 0;
+    if (reach != t->left) return 0;
+    if (w->step == 1) return FN(BLOCKS);
+    return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
 }
 
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
@@ -613,6 +707,15 @@ static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 
 static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
     const int64_t slabs = (t->windows ? (backward ? 5 : 2) : (backward ? 3 : 1)) * t->left;
     return FN(whole_lines)((t->count[0] + VL) * slabs * (int64_t)sizeof(real));
+}
+
+/* Rows of scratch for each walk, reals of a row, bytes of all. */
+static int64_t FN(walk_rows)(const cynorm_lrn_tile *t, int backward) {
+    return (backward ? 5 : 2) * t->left + (backward ? 3 : 1);
+}
+static int64_t FN(walk_row)(const cynorm_lrn_tile *t) { return (t->count[1] + t->left) * VL; }
+static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
+    return (t->count[0] + VL - 1) / VL * FN(walk_rows)(t, backward) * FN(walk_row)(t) * (int64_t)sizeof(real);
 }
 
 static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
@@ -651,6 +754,7 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS):
         return (size_t)(FN(kept_bytes)(t, backward) + (1 + 2 * CYNORM_BLOCK) * FN(row_bytes)(t) + CYNORM_STAGE);
+    case FN(WALKS): return (size_t)(FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
     case FN(ROWS): {
         int64_t bytes = FN(rows_stage)(t);
         for (int i = 0; i < FN(OPERANDS); i++) bytes += FN(packed)(t, i) ? FN(slab_bytes)(t) : 0;
@@ -782,10 +886,57 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
+/* The walks of a row, over each vector of level 0, keep their own rows of scratch. */
+static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
+    const int dtype = t->src.dtype, reach = (int)t->left, window = 2 * reach + 1;
+    const int64_t size = cynorm_itemsize(dtype), vector = VL * size, entry = t->count[0] * size, row = entry * t->count[1];
+    const int64_t walks = (t->count[0] + VL - 1) / VL, late = (1 + backward) * reach, first = t->begin - late;
+    const int64_t kept = FN(walk_row)(t), kept_of_walk = FN(walk_rows)(t, backward) * kept;
+    const int by_lines = FN(by_lines)(t, entry);
+    const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
+    char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
+    walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
+                .src_ahead = t->src.streamed, .diff_ahead = t->diff_dst.streamed, .entries = t->count[1],
+                .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    void (*run)(const walk_t *) = FN(walk_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
+    for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
+        const char *src = t->src.data + i2 * t->src.stride[2];
+        const char *diff_dst = backward ? t->diff_dst.data + i2 * t->diff_dst.stride[2] : NULL;
+        char *dst = t->dst.data + i2 * t->dst.stride[2];
+        for (int64_t v = first; v < t->end + late; v++) {
+            const int64_t turn = v - first, middle = v - reach, done = v - late;
+            const int squares = v >= 0 && v < t->extent, finish = done >= t->begin;
+            const int terms = backward && middle >= 0 && middle < t->extent && middle >= t->begin - reach;
+            char *to = staged ? stage : dst + done * t->dst.streamed;
+            for (int64_t walk = 0; walk < walks; walk++) {
+                real *rows = (real *)t->scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
+                for (int j = 0; j < window; j++) {
+                    const int64_t slot = (turn + 1 + j) % window * kept + reach * VL;
+                    w.squares[j] = rows + slot, w.terms[j] = terms_rows + slot;
+                }
+                w.weighted_out = terms_rows + (window + turn % (reach + 1)) * kept;
+                w.weighted = terms_rows + (window + (turn + 1) % (reach + 1)) * kept;
+                w.newest = squares ? src + v * t->src.streamed + walk * vector : NULL;
+                w.middle = terms ? src + middle * t->src.streamed + walk * vector : NULL;
+                w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + walk * vector : NULL;
+                w.src = finish ? src + done * t->src.streamed + walk * vector : NULL;
+                w.dst = to + walk * vector;
+                w.lanes = walk < walks - 1 ? VL : t->count[0] - walk * VL;
+                /* slabs that are not there have no squares and no terms */
+                if (!squares) memset(w.squares[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
+                if (backward && !terms) memset(w.terms[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
+                run(&w);
+            }
+            if (staged && finish) cynorm_stream_copy(dst + done * t->dst.streamed, stage, row);
+        }
+    }
+}
+
 static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS): FN(narrow_blocks)(t, backward); break;
     case FN(ROWS): FN(narrow_rows)(t, backward); break;
+    case FN(WALKS): FN(narrow_walks)(t, backward); break;
     default: FN(lrn_tile)(t, backward);
     }
 }
@@ -795,6 +946,7 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 
 #undef block_t
 #undef rows_t
+#undef walk_t
 #undef window_t
 #undef sums_t
 #undef stage_t
