@@ -278,7 +278,7 @@ def test_planes_of_channels(layout, dtype, local_size, isa):
     shape = (2, 36, 11, 9)
     parameters = {"alpha": 2.0, "local_size": local_size, "region": "within_channel"}
     check(shape, dtype, layout, **parameters)
-    src, diff_dst = draw_pair(shape, dtype, "NHWC")
+    src, diff_dst = (np.ascontiguousarray(a) for a in draw_pair(shape, dtype, "NHWC"))
     plain, last = cynorm.LRN(**parameters), cynorm.LRN(layout="NHWC", **parameters)
     src_plain, diff_plain = (np.ascontiguousarray(a.transpose(0, 3, 1, 2)) for a in (src, diff_dst))
     assert_same_bits(last.forward(src).transpose(0, 3, 1, 2), plain.forward(src_plain))
