@@ -108,17 +108,17 @@ def to_canonical(array, layout, channels=None):
 
 
 def from_canonical(array, layout, padding=0.0):
-    """An array in `layout` from ``(N, C, *spatial)``; the lanes beyond C of a blocked one hold `padding`."""
+    """An array in `layout`, and so in memory, from ``(N, C, *spatial)``; lanes beyond C of blocks hold `padding`."""
     if layout in PLAIN:
         return array
     if layout in CHANNELS_LAST:
-        return np.moveaxis(array, 1, -1)
+        return np.ascontiguousarray(np.moveaxis(array, 1, -1))
     block = block_size(layout)
     n, channels, *spatial = array.shape
     blocks = -(-channels // block)
     lanes = np.full((n, blocks * block, *spatial), padding, array.dtype)
     lanes[:, :channels] = array
-    return np.moveaxis(lanes.reshape(n, blocks, block, *spatial), 2, -1)
+    return np.ascontiguousarray(np.moveaxis(lanes.reshape(n, blocks, block, *spatial), 2, -1))
 
 
 # ------------------------------------------------------------------------------------------------------------
