@@ -12,11 +12,11 @@ settings.register_profile(
     "default",
     deadline=None,
     max_examples=25,
+    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default"))
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_addoption(parser):

@@ -144,9 +144,11 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, in
 
 /* ---- windows along level 0 ---- */
 
-/* Whether lanes of two vectors can be picked by number. */
+/* Whether lanes of two vectors can be picked by number: 2 where that pays in backward, too. */
 #ifndef CYNORM_PICKS
-#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512F__)
+#define CYNORM_PICKS 2
+#elif defined(__AVX2__)
 #define CYNORM_PICKS 1
 #else
 #define CYNORM_PICKS 0
@@ -689,8 +691,8 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right) {
-        const int picks = CYNORM_PICKS && w->left < VL && w->right < VL && w->left + w->right;
-        return reach || picks ? FN(ROWS) : 0;
+        const int pays = CYNORM_PICKS > (t->diff_dst.data != NULL);
+        return reach || (pays && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
     }
     if (!t->left || t->left != t->right || t->left > CYNORM_REACH || t->y.data || !FN(contiguous)(&t->src) ||
         !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst))
