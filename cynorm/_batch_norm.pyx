@@ -95,7 +95,9 @@ cdef extern from *:
     static int omp_get_thread_num(void) { return 0; }
     static void cynorm_barrier(void) {}
     #endif
+    #ifndef _WIN32
     #include <unistd.h>
+    #endif
     static int64_t cynorm_last_cache(void) {
     #ifdef _SC_LEVEL3_CACHE_SIZE
         return sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -78,12 +78,12 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 
 /* Whether any lane is other than a positive, normal, finite number. */
 static inline int FN(any_abnormal)(vec x) {
-    uvec offset = (uvec)x - CYNORM_BITS_MIN;
-#if defined(__AVX512F__) && CYNORM_DOUBLE
-    return _mm512_cmpge_epu64_mask((__m512i)offset, _mm512_set1_epi64(CYNORM_BITS_INF - CYNORM_BITS_MIN)) != 0;
-#elif defined(__AVX512F__)
-    return _mm512_cmpge_epu32_mask((__m512i)offset, _mm512_set1_epi32(CYNORM_BITS_INF - CYNORM_BITS_MIN)) != 0;
+#if defined(__AVX512DQ__) && CYNORM_DOUBLE
+    return _mm512_fpclass_pd_mask((__m512d)x, 0xff) != 0; /* every class there is of others */
+#elif defined(__AVX512DQ__)
+    return _mm512_fpclass_ps_mask((__m512)x, 0xff) != 0;
 #else
+    uvec offset = (uvec)x - CYNORM_BITS_MIN;
     uvec bad = (uvec)(offset >= CYNORM_BITS_INF - CYNORM_BITS_MIN);
 #if defined(__AVX__)
     return _mm256_movemask_epi8((__m256i)bad) != 0;
