@@ -581,13 +581,14 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     }                                                                                                          \
     static __attribute__((noinline)) void FN(both_##T##_##direction##reach##name)(const block_t *given) {      \
         const block_t b = *given;                                                                              \
-        FN(both_##direction)(&b, CYNORM_##T, reach, kind);                                                     \
+        const int beta = kind;                                                                                 \
+        FN(both_##direction)(&b, CYNORM_##T, reach, beta);                                                     \
     }                                                                                                          \
     static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
         const walk_t w = *given;                                                                               \
         const int beta = kind;                                                                                 \
         if (w.lanes == VL) FN(walk_##direction)(&w, VL, CYNORM_##T, reach, beta);                              \
-        else FN(walk_##direction)(&w, w.lanes, CYNORM_##T, reach, kind);                                       \
+        else FN(walk_##direction)(&w, w.lanes, CYNORM_##T, reach, beta);                                       \
     }                                                                                                          \
     CYNORM_ROWS(T, direction, reach, name, kind, whole)
 #define CYNORM_ROWS(T, direction, reach, name, kind, whole)                                             \
@@ -597,21 +598,26 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         if (FN(reach_##reach) >= -VL) FN(rows_##direction)(&r, CYNORM_##T, FN(reach_##reach), beta, whole);    \
     }
 #if CYNORM_PICKS
-#define CYNORM_WIDE(T, highest)                                                                                \
-    CYNORM_ROWS(T, forward, highest, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                     \
-    CYNORM_ROWS(T, forward, highest, any, cynorm_beta_kind(given->q.beta), 0)                                  \
-    CYNORM_ROWS(T, backward, highest, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                    \
-    CYNORM_ROWS(T, backward, highest, any, cynorm_beta_kind(given->q.beta), 0)
+#define CYNORM_WIDE(T, direction, highest)                                                                     \
+    CYNORM_ROWS(T, direction, highest, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                   \
+    CYNORM_ROWS(T, direction, highest, any, cynorm_beta_kind(given->q.beta), 0)
 #define CYNORM_OF(T, direction, highest)                                                                       \
     {FN(rows_##T##_##direction##highest##any), FN(rows_##T##_##direction##highest##usual)}
-#define CYNORM_WIDES(T)                                                                                        \
-    CYNORM_WIDE(T, _2)                                                                                         \
-    CYNORM_WIDE(T, _4)                                                                                         \
-    CYNORM_WIDE(T, _8)                                                                                         \
-    CYNORM_WIDE(T, _16)                                                                                        \
-    static void (*const FN(wide_##T)[2][4][2])(const rows_t *) = {                                             \
-        {CYNORM_OF(T, forward, _2), CYNORM_OF(T, forward, _4), CYNORM_OF(T, forward, _8), CYNORM_OF(T, forward, _16)}, \
-        {CYNORM_OF(T, backward, _2), CYNORM_OF(T, backward, _4), CYNORM_OF(T, backward, _8), CYNORM_OF(T, backward, _16)}};
+#define CYNORM_WIDES_OF(T, direction)                                                                          \
+    CYNORM_WIDE(T, direction, _2)                                                                              \
+    CYNORM_WIDE(T, direction, _4)                                                                              \
+    CYNORM_WIDE(T, direction, _8)                                                                              \
+    CYNORM_WIDE(T, direction, _16)                                                                             \
+    static void (*const FN(wide_##T##_##direction)[4][2])(const rows_t *) = {                                  \
+        CYNORM_OF(T, direction, _2), CYNORM_OF(T, direction, _4), CYNORM_OF(T, direction, _8),                 \
+        CYNORM_OF(T, direction, _16)};
+#if CYNORM_PICKS == 2
+#define CYNORM_WIDES(T) CYNORM_WIDES_OF(T, forward) CYNORM_WIDES_OF(T, backward)
+#define CYNORM_WIDE_LOOPS(T) {FN(wide_##T##_forward), FN(wide_##T##_backward)}
+#else
+#define CYNORM_WIDES(T) CYNORM_WIDES_OF(T, forward)
+#define CYNORM_WIDE_LOOPS(T) {FN(wide_##T##_forward)}
+#endif
 enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
 #else
 #define CYNORM_WIDES(T)
@@ -652,11 +658,12 @@ static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOIC
 static void (*const FN(both_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(both)};
 static void (*const FN(row_loops)[][2][2][3])(const rows_t *) = {CYNORM_CHOICES(rows)};
 #if CYNORM_PICKS
-static void (*const (*const FN(wide_loops)[])[4][2])(const rows_t *) = {
+static void (*const (*const FN(wide_loops)[][2])[2])(const rows_t *) = {
 #if CYNORM_DOUBLE
-    [CYNORM_F64] = FN(wide_F64)
+    [CYNORM_F64] = CYNORM_WIDE_LOOPS(F64)
 #else
-    [CYNORM_F32] = FN(wide_F32), [CYNORM_F16] = FN(wide_F16), [CYNORM_BF16] = FN(wide_BF16)
+    [CYNORM_F32] = CYNORM_WIDE_LOOPS(F32), [CYNORM_F16] = CYNORM_WIDE_LOOPS(F16),
+    [CYNORM_BF16] = CYNORM_WIDE_LOOPS(BF16)
 #endif
 };
 #endif
@@ -665,6 +672,8 @@ static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES
 #undef CYNORM_ROWS
 #undef CYNORM_WIDES
 #undef CYNORM_WIDE
+#undef CYNORM_WIDES_OF
+#undef CYNORM_WIDE_LOOPS
 #undef CYNORM_OF
 #undef CYNORM_NARROWS
 #undef CYNORM_CHOICE
