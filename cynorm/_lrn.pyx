@@ -484,13 +484,16 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
 
 
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
-    """What any tile needs: the last along level 0 may be too narrow to be read in place, and is packed."""
-    cdef cynorm_lrn_tile last
-    cdef size_t most = kernels_of(plan).lrn_scratch(&plan.tile, plan.backward)
-    if plan.cuts[0] > 1:
-        last = plan.tile
-        last.count[0] = plan.level[0].extent - (plan.cuts[0] - 1) * plan.cut[0]
-        most = max(most, kernels_of(plan).lrn_scratch(&last, plan.backward))
+    """What any tile needs: the last along a level may be narrower, and so packed, or of another kernel."""
+    cdef cynorm_lrn_tile t
+    cdef size_t most = 0
+    cdef int narrower, i
+    for narrower in range(8):
+        t = plan.tile
+        for i in range(3):
+            if narrower >> i & 1:
+                t.count[i] = plan.level[i].extent - (plan.cuts[i] - 1) * plan.cut[i]
+        most = max(most, kernels_of(plan).lrn_scratch(&t, plan.backward))
     return most
 
 
