@@ -27,8 +27,8 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SCRATCH,
-    CYNORM_BN_SLAB, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU,
+    CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_PACKED,
+    CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU,
     CYNORM_S8, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
     cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
 )
@@ -697,7 +697,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
 
 
 cdef int64_t scratch_bytes(const plan_t *plan) noexcept nogil:
-    return CYNORM_BN_SCRATCH + plan.tile.packs * CYNORM_BN_SLAB
+    return CYNORM_BN_SCRATCH + plan.tile.packs * CYNORM_BN_PACKED
 
 
 cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:

@@ -604,12 +604,13 @@ CYNORM_BN_LOOPS(BF16)
 
 #define scratch_t FN(cynorm_bn_scratch)
 typedef struct {
-    char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], out[CYNORM_BN_STAGE], stage[CYNORM_REORDER_STAGE];
+    char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], out[CYNORM_BN_STAGE];
     real value[CYNORM_BN_ROW];
     unsigned char bits[CYNORM_BN_STAGE / 2];
 } scratch_t;
 
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
+_Static_assert(CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + CYNORM_UNPACK_STAGE <= CYNORM_BN_PACKED, "slab");
 
 /* Whether rows are used as reals: an activation other than ReLU is computed by the row, so is all of int8. */
 static inline int FN(as_reals)(const cynorm_bn_tile *t) {
@@ -821,7 +822,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
 typedef struct {
     const cynorm_bn_tile *t;
     cynorm_bn_tile tile; /* in which copies stand for packed views */
-    int64_t statistics, group, at, n;
+    int64_t statistics, group, at, n, all; /* of so many */
 } slab_t;
 
 /* Bytes (of the mask, bits) from one element of a statistic to the next. */
@@ -855,19 +856,14 @@ static void FN(move_slab)(const slab_t *s, int k, int pack) {
     const cynorm_bn_tile *t = s->t;
     const cynorm_bn_view *v = &t->view[k], *copy = &s->tile.view[k];
     const int kept = t->kept_inner;
-    const int64_t size = cynorm_itemsize(v->dtype);
-    const int64_t split = s->statistics < t->split ? s->statistics : t->split;
-    const int64_t count[3] = {split, s->statistics / split, s->n};
-    const int64_t here[3] = {v->stride[!kept], v->block, FN(slab_step)(t, v)};
-    const int64_t there[3] = {copy->stride[!kept], copy->block, FN(slab_step)(t, copy)};
-    cynorm_axis axis[3];
-    for (int i = 0; i < 3; i++)
-        axis[i] = (cynorm_axis){count[i], pack ? here[i] : there[i], pack ? there[i] : here[i]};
-    cynorm_sort_axes(axis);
-    char *p = FN(slab_at)(s, v);
-    if (pack) cynorm_reorder(copy->data, p, axis, s->n * here[2], size);
-    else if (!t->streaming) cynorm_reorder(p, copy->data, axis, 0, size);
-    else cynorm_reorder_past_cache(p, copy->data, axis, size, ((scratch_t *)t->scratch)->stage);
+    const int64_t split = s->statistics < t->split ? s->statistics : t->split, step = FN(slab_step)(t, v);
+    cynorm_slab slab = {{FN(slab_at)(s, v), copy->data},
+                        {{split, {v->stride[!kept], copy->stride[!kept]}},
+                         {s->statistics / split, {v->block, copy->block}},
+                         {s->n, {step, FN(slab_step)(t, copy)}, s->at, s->all - s->at - s->n}},
+                        cynorm_itemsize(v->dtype), s->n * step};
+    if (pack) cynorm_pack(&slab);
+    else cynorm_unpack(&slab, t->streaming ? copy->data + CYNORM_BN_SLAB : NULL, CYNORM_BN_SLAB_ROWS);
 }
 
 /* Whether a call writes to a view. */
@@ -894,7 +890,7 @@ static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
         if (!v->data) continue;
         v->data = v->packed ? copy : FN(slab_at)(s, v);
         if (!v->packed) continue;
-        copy += CYNORM_BN_SLAB;
+        copy += CYNORM_BN_PACKED;
         v->stride[0] = size;
         /* whole lines of memory, and rows not all in the same set of the cache */
         v->stride[1] = (s->n * size + 63) / 64 * 64 + 64;
@@ -907,8 +903,8 @@ static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
 /* Runs a tile by slabs, between packing what is read of packed views and unpacking what they are given. */
 static void FN(by_slabs)(const cynorm_bn_tile *t, int sums) {
     const int kept = t->kept_inner;
-    const int64_t all = kept ? t->count[2] * t->repeat : t->count[0];
-    slab_t s = {.t = t, .statistics = kept ? t->count[0] / t->repeat * t->blocks : t->count[1]};
+    slab_t s = {.t = t, .statistics = kept ? t->count[0] / t->repeat * t->blocks : t->count[1],
+                .all = kept ? t->count[2] * t->repeat : t->count[0]};
     int64_t widest = 1;
     for (int k = 0; k < CYNORM_BN_MASK; k++)
         if (t->view[k].packed && cynorm_itemsize(t->view[k].dtype) > widest)
@@ -917,8 +913,8 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums) {
     piece = piece > 64 ? piece / 64 * 64 : 16;
     if (kept) piece = piece > t->repeat ? piece / t->repeat * t->repeat : t->repeat;
     for (s.group = 0; s.group < (kept ? 1 : t->count[2]); s.group++)
-        for (s.at = 0; s.at < all; s.at += s.n) {
-            s.n = all - s.at < piece ? all - s.at : piece;
+        for (s.at = 0; s.at < s.all; s.at += s.n) {
+            s.n = s.all - s.at < piece ? s.all - s.at : piece;
             s.tile = FN(slab_tile)(&s);
             for (int k = 0; k < CYNORM_BN_MASK; k++)
                 if (t->view[k].packed && !FN(is_output)(t, k) && !(sums && k == CYNORM_BN_ADD))

@@ -303,10 +303,16 @@ typedef struct {
     cynorm_activation activation;
     double parameter[3];
     int streaming;     /* whether the outputs bypass the cache */
-    void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_SLAB for each packed view, aligned to 64 */
+    void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 
-enum { CYNORM_BN_SCRATCH = 96 << 10, CYNORM_BN_SLAB = 96 << 10 };
+/* A packed view has a slab, and what its way past the cache takes: cynorm_unpack_bytes of so many rows. */
+enum {
+    CYNORM_BN_SCRATCH = 64 << 10,
+    CYNORM_BN_SLAB = 96 << 10,
+    CYNORM_BN_SLAB_ROWS = 768,
+    CYNORM_BN_PACKED = CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + (16 << 10)
+};
 
 /* The statistics of one unit: n of them, each with `repeat` coefficients n apart. Arrays are of reals. */
 typedef struct {

@@ -241,52 +241,34 @@ static cynorm_operand FN(operand_in_scratch)(const cynorm_lrn_tile *t, const rea
 
 /* ---- packing: slabs of memory that the loop cannot read or write in place, as they are stored ---- */
 
-/* The level other than 0 along which memory is contiguous, or 0: level 0 is, or none. */
-static int FN(crosswise)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m) {
-    const int64_t size = cynorm_itemsize(m->dtype);
-    if (m->stride[0] == size) return 0;
-    if (m->stride[1] == size && !t->missing) return 1;
-    return m->stride[2] == size ? 2 : 0;
-}
-
-/* Bytes for the rows of dst on their way past the cache: all that lie along a slab. */
-static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t) {
-    const int across = FN(crosswise)(t, &t->dst), other = across == 1 ? 2 : 1;
-    const int64_t pitch = cynorm_stage_pitch(t->count[across] * cynorm_itemsize(t->dst.dtype));
-    return across ? t->count[0] * t->count[other] * pitch : 64;
+/* How many runs of memory a slab of dst has that may go on in the next slab. */
+static int64_t FN(unpacked_rows)(const cynorm_lrn_tile *t) {
+    int64_t rows = t->count[0] * t->count[1] * t->count[2];
+    for (int i = 0; i < 3; i++)
+        if (t->dst.stride[i] == cynorm_itemsize(t->dst.dtype)) return rows / t->count[i];
+    return 0;
 }
 
 /* From memory to scratch, or, where `stage` is given, back; past the cache by way of it. */
 static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
                      int64_t v, char *stage, int streaming) {
-    const int64_t size = cynorm_itemsize(m->dtype), stride = m->stride[0];
     const cynorm_operand memory = FN(operand_in_memory)(m, r, v);
     const cynorm_operand scratch = FN(operand_in_scratch)(t, slab, r, m->dtype);
-    int64_t rows[2] = {r->to[1] - r->from[1], r->to[2] - r->from[2]}, entries = 0, step = 0;
-    const int across = FN(crosswise)(t, m);
-    const int64_t length = t->count[across] * size, pitch = cynorm_stage_pitch(length);
-    const int goes_on = across && m->streamed == length && length >= 64; /* from slab to slab */
-    if (across) {
-        entries = rows[across - 1];
-        rows[across - 1] = 1;
-        step = scratch.pitch[across - 1];
+    const int64_t size = cynorm_itemsize(m->dtype), row = r->to[0] - r->from[0], rows = r->to[1] - r->from[1];
+    const int ragged = r->last < row; /* the last row goes by itself */
+    for (int64_t i1 = 0, n; i1 < rows; i1 += n) {
+        n = ragged && i1 + 1 < rows ? rows - 1 : rows - i1;
+        cynorm_slab s = {{memory.data + i1 * memory.pitch[0], scratch.data + i1 * scratch.pitch[0]},
+                         {{i1 + n == rows ? r->last : row, {m->stride[0], size}},
+                          {n, {memory.pitch[0], scratch.pitch[0]}},
+                          {r->to[2] - r->from[2], {memory.pitch[1], scratch.pitch[1]}}},
+                         size, m->streamed};
+        for (int i = 0; i < 3 && stage && !ragged; i++)
+            if (m->streamed == t->count[i] * m->stride[i])
+                s.axis[i].before = (v - t->begin) * t->count[i], s.axis[i].after = t->end - 1 - v;
+        if (stage) cynorm_unpack(&s, streaming ? stage : NULL, FN(unpacked_rows)(t));
+        else cynorm_pack(&s);
     }
-    for (int64_t i2 = 0; i2 < rows[1]; i2++)
-        for (int64_t i1 = 0; i1 < rows[0]; i1++) {
-            char *p = memory.data + i2 * memory.pitch[1] + i1 * memory.pitch[0];
-            char *q = scratch.data + i2 * scratch.pitch[1] + i1 * scratch.pitch[0];
-            const int64_t n = i1 == rows[0] - 1 ? r->last : r->to[0] - r->from[0];
-            if (across && !stage) cynorm_transpose(q, step, p, stride, n, entries, m->streamed, size);
-            else if (across && !streaming) cynorm_transpose(p, stride, q, step, entries, n, 0, size);
-            else if (across && !goes_on) cynorm_transpose_past_cache(p, stride, q, step, entries, n, size, stage);
-            else if (across)
-                cynorm_transpose_on_past_cache(p, stride, q, step, entries, n, size,
-                                               stage + (i2 * rows[0] + i1) * t->count[0] * pitch, pitch,
-                                               v == t->begin, v == t->end - 1);
-            else if (stride == size) memcpy(stage ? p : q, stage ? q : p, (size_t)(n * size));
-            else if (stage) cynorm_copy_elements(p, stride, q, size, n, size);
-            else cynorm_copy_elements(q, size, p, stride, n, size);
-        }
 }
 
 /* ---- the loop ---- */
@@ -614,7 +596,8 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
         }
     real **row[] = {&s->square_sum, &s->omega, &s->term_sum};
     for (int i = 0; i < 2 + backward; i++) *row[i] = FN(carve)(s, scratch, size);
-    s->stage = (char *)FN(carve)(s, scratch, FN(stage_bytes)(t) / (int64_t)sizeof(real));
+    const int64_t stage = s->dst ? cynorm_unpack_bytes(FN(unpacked_rows)(t)) : 0;
+    s->stage = (char *)FN(carve)(s, scratch, stage / (int64_t)sizeof(real));
 }
 
 static size_t FN(tile_scratch)(const cynorm_lrn_tile *t, int backward) {

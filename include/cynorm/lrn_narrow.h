@@ -753,8 +753,8 @@ static int FN(packed)(const cynorm_lrn_tile *t, int i) {
 /* Rows of dst until they are copied, or are packed. */
 static int64_t FN(rows_stage)(const cynorm_lrn_tile *t) {
     const int64_t entries = t->count[0] * t->count[1] * (FN(joint)(t) ? t->count[2] : 1);
-    const int64_t rows = entries * cynorm_itemsize(t->dst.dtype), bytes = FN(stage_bytes)(t);
-    return FN(whole_lines)(rows > bytes ? rows : bytes);
+    if (FN(packed)(t, FN(DST))) return cynorm_unpack_bytes(FN(unpacked_rows)(t));
+    return FN(whole_lines)(entries * cynorm_itemsize(t->dst.dtype));
 }
 
 static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {

@@ -35,10 +35,10 @@ CYNORM_INLINE void cynorm_stream(char *p, const void *v, size_t n) {
 static inline void cynorm_stream_copy(char *dst, const char *src, int64_t n) {
     int64_t i = -(intptr_t)dst & 63;
     if (i > n) i = n;
-    memcpy(dst, src, (size_t)i);
+    if (i) memcpy(dst, src, (size_t)i);
     for (; i + 64 <= n; i += 64)
         for (int j = 0; j < 64; j += CYNORM_VBYTES) cynorm_stream(dst + i + j, src + i + j, CYNORM_VBYTES);
-    memcpy(dst + i, src + i, (size_t)(n - i));
+    if (i < n) memcpy(dst + i, src + i, (size_t)(n - i));
 }
 
 static void cynorm_fence(void) {

@@ -16,70 +16,61 @@ static void cynorm_copy_elements(char *to, int64_t to_stride, const char *from, 
 
 #ifdef __SSE2__
 
-#if CYNORM_VBYTES == 64
-#define CYNORM_MM(op) _mm512_##op
-typedef __m512i cynorm_bytes;
-#elif CYNORM_VBYTES == 32
-#define CYNORM_MM(op) _mm256_##op
-typedef __m256i cynorm_bytes;
-#else
-#define CYNORM_MM(op) _mm_##op
-typedef __m128i cynorm_bytes;
-#endif
+/* to[c][r] = from[r][c] of as many rows as a vector of so many lanes holds, and of a lane of columns. Lane k
+ * of vector i begins as row i + k * columns; each stage rotates the bits of an element's row and column,
+ * written side by side, by one. The asm hides how far lanes are apart: GCC would keep a register per row. */
+#define CYNORM_TRANSPOSE_LANES(lanes, vector, mm, LOAD)                                                      \
+    CYNORM_INLINE vector cynorm_interleave_##lanes(vector a, vector b, int upper, int size) {                \
+        switch (size) {                                                                                      \
+        case 1: return upper ? mm##_unpackhi_epi8(a, b) : mm##_unpacklo_epi8(a, b);                          \
+        case 2: return upper ? mm##_unpackhi_epi16(a, b) : mm##_unpacklo_epi16(a, b);                        \
+        case 4: return upper ? mm##_unpackhi_epi32(a, b) : mm##_unpacklo_epi32(a, b);                        \
+        default: return upper ? mm##_unpackhi_epi64(a, b) : mm##_unpacklo_epi64(a, b);                       \
+        }                                                                                                    \
+    }                                                                                                        \
+    CYNORM_INLINE void cynorm_transpose_lanes_##lanes(                                                       \
+        char *to, int64_t to_step, const char *from, int64_t from_step, int size) {                          \
+        const int columns = CYNORM_LANE / size;                                                              \
+        vector v[CYNORM_LANE], w[CYNORM_LANE];                                                               \
+        const char *row[lanes];                                                                              \
+        for (int k = 0; k < lanes; k++, from += columns * from_step) {                                       \
+            row[k] = from;                                                                                   \
+            __asm__("" : "+r"(row[k]));                                                                      \
+        }                                                                                                    \
+        for (int i = 0; i < columns; i++) v[i] = LOAD;                                                       \
+        for (int done = 1; done < columns; done *= 2) {                                                      \
+            for (int i = 0; i < columns; i++)                                                                \
+                w[i] = cynorm_interleave_##lanes(v[i / 2], v[(i + columns) / 2], i % 2, size);               \
+            for (int i = 0; i < columns; i++) v[i] = w[i];                                                   \
+        }                                                                                                    \
+        for (int i = 0; i < columns; i++, to += to_step) memcpy(to, &v[i], sizeof v[i]);                     \
+    }
 
-/* The first 16 bytes of rows i, i + stride, i + 2 stride..., in a lane each; past row n - 1, of that one. */
-CYNORM_INLINE cynorm_bytes cynorm_load_lanes(const char *p, int64_t step, int i, int stride, int n) {
-#define ROW(k) (i + (k) * stride < n ? i + (k) * stride : n - 1)
-#define LANE(k) _mm_loadu_si128((const __m128i *)(p + ROW(k) * step))
+#define LANE(k) _mm_loadu_si128((const __m128i *)(row[k] + i * from_step))
+CYNORM_TRANSPOSE_LANES(1, __m128i, _mm, LANE(0))
+#if CYNORM_VBYTES >= 32
+#define INSERT(v, k) _mm256_inserti128_si256(v, LANE(k), k)
+CYNORM_TRANSPOSE_LANES(2, __m256i, _mm256, INSERT(_mm256_castsi128_si256(LANE(0)), 1))
+#undef INSERT
+#endif
 #if CYNORM_VBYTES == 64
-    __m512i v = _mm512_inserti32x4(_mm512_castsi128_si512(LANE(0)), LANE(1), 1);
-    return _mm512_inserti32x4(_mm512_inserti32x4(v, LANE(2), 2), LANE(3), 3);
-#elif CYNORM_VBYTES == 32
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(LANE(0)), LANE(1), 1);
-#else
-    (void)stride;
-    return LANE(0);
+#define INSERT(v, k) _mm512_inserti32x4(v, LANE(k), k)
+CYNORM_TRANSPOSE_LANES(4, __m512i, _mm512, INSERT(INSERT(INSERT(_mm512_castsi128_si512(LANE(0)), 1), 2), 3))
+#undef INSERT
 #endif
 #undef LANE
-#undef ROW
-}
+#undef CYNORM_TRANSPOSE_LANES
 
-/* The lower or the upper halves of each lane of a and b, interleaved by elements. */
-CYNORM_INLINE cynorm_bytes cynorm_interleave(cynorm_bytes a, cynorm_bytes b, int upper, int size) {
-    switch (size) {
-    case 1: return upper ? CYNORM_MM(unpackhi_epi8)(a, b) : CYNORM_MM(unpacklo_epi8)(a, b);
-    case 2: return upper ? CYNORM_MM(unpackhi_epi16)(a, b) : CYNORM_MM(unpacklo_epi16)(a, b);
-    case 4: return upper ? CYNORM_MM(unpackhi_epi32)(a, b) : CYNORM_MM(unpacklo_epi32)(a, b);
-    default: return upper ? CYNORM_MM(unpackhi_epi64)(a, b) : CYNORM_MM(unpacklo_epi64)(a, b);
-    }
-}
-
-#undef CYNORM_MM
-
-/* The first n bytes of v. */
-CYNORM_INLINE void cynorm_store_bytes(char *p, cynorm_bytes v, int n) {
-#ifdef __AVX512BW__
-    if (n < CYNORM_VBYTES) {
-        _mm512_mask_storeu_epi8(p, ((__mmask64)1 << n) - 1, v);
-        return;
-    }
-#endif
-    memcpy(p, &v, (size_t)n);
-}
-
-/* to[c][r] = from[r][c] of n rows, at most a vector of them, and a lane of columns. Each stage rotates
- * the bits of an element's row and column, written side by side, by one. */
+/* n rows: a lane's, two lanes' or four lanes'. */
 CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char *from, int64_t from_step,
                                           int n, int size) {
-    const int columns = CYNORM_LANE / size;
-    cynorm_bytes v[CYNORM_LANE], w[CYNORM_LANE];
-    for (int i = 0; i < columns; i++) v[i] = cynorm_load_lanes(from, from_step, i, columns, n);
-    for (int done = 1; done < columns; done *= 2) {
-        for (int i = 0; i < columns; i++)
-            w[i] = cynorm_interleave(v[i / 2], v[(i + columns) / 2], i % 2, size);
-        for (int i = 0; i < columns; i++) v[i] = w[i];
-    }
-    for (int i = 0; i < columns; i++) cynorm_store_bytes(to + i * to_step, v[i], n * size);
+#if CYNORM_VBYTES == 64
+    if (n * size == 64) cynorm_transpose_lanes_4(to, to_step, from, from_step, size);
+#endif
+#if CYNORM_VBYTES >= 32
+    if (n * size == 32) cynorm_transpose_lanes_2(to, to_step, from, from_step, size);
+#endif
+    if (n * size == 16) cynorm_transpose_lanes_1(to, to_step, from, from_step, size);
 }
 
 #else
@@ -92,163 +83,219 @@ CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char 
 
 #endif
 
-/* Last blocks overlap those before: nothing past a row is read. What is too narrow goes by elements. */
-CYNORM_INLINE void cynorm_transpose_sized(char *to, int64_t to_step, const char *from, int64_t from_step,
-                                          int64_t rows, int64_t columns, int64_t ahead, int size) {
-    const int most = CYNORM_VBYTES / size, wide = CYNORM_LANE / size, line = 64 / size;
-    if (columns < wide) {
-        for (int64_t c = 0; c < columns; c++)
-            cynorm_copy_elements(to + c * to_step, size, from + c * size, from_step, rows, size);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r += most) {
-        const int64_t row = rows < most ? 0 : r < rows - most ? r : rows - most;
-        for (int64_t c = 0; c < columns; c += wide) {
-            const int64_t column = c < columns - wide ? c : columns - wide;
-            const char *in = from + row * from_step + column * size;
-            if (ahead && c % line == 0)
-                for (int64_t i = row; i < row + most && i < rows; i++)
-                    __builtin_prefetch(from + i * from_step + c * size + ahead, 0, 2);
-            char *out = to + column * to_step + row * size;
-            if (rows < most) cynorm_transpose_block(out, to_step, in, from_step, (int)rows, size);
-            else cynorm_transpose_block(out, to_step, in, from_step, most, size);
+/* n rows at a time, of so many or more. Last blocks overlap those before: nothing past a row is read. */
+CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *from, int64_t from_step,
+                                         int64_t rows, int64_t columns, int64_t ahead, int size, int n) {
+    const int wide = CYNORM_LANE / size, line = 64 / size;
+    for (int64_t r = 0; r < rows; r += n) {
+        const int64_t row = r < rows - n ? r : rows - n;
+        const char *in = from + row * from_step;
+        char *out = to + row * size;
+        for (int64_t c = 0; c < columns; c += line) {
+            const int64_t end = columns - c < line ? columns - c : line;
+            for (int64_t i = 0; ahead && i < n; i++) __builtin_prefetch(in + i * from_step + ahead, 0, 2);
+            for (int64_t k = wide; k <= end; k += wide, in += CYNORM_LANE, out += wide * to_step)
+                cynorm_transpose_block(out, to_step, in, from_step, n, size);
         }
+        const int64_t over = columns % wide ? wide - columns % wide : 0;
+        if (over) cynorm_transpose_block(out - over * to_step, to_step, in - over * size, from_step, n, size);
     }
 }
+
+/* As many rows at a time as a vector holds, or, where there are fewer, half a vector or a quarter: channels
+ * of a block. Each is a function of its own, or pointers spill. What is too narrow goes by elements. */
+#define ARGUMENTS                                                                                            \
+    char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,           \
+        int64_t ahead
+#define CYNORM_TRANSPOSE(size, bytes)                                                                        \
+    static __attribute__((noinline)) void cynorm_transpose_##size##_##bytes(ARGUMENTS) {                     \
+        cynorm_transpose_rows(to, to_step, from, from_step, rows, columns, ahead, size, bytes / size);       \
+    }
+#define CYNORM_TRANSPOSE_SIZE(size)                                                                          \
+    CYNORM_TRANSPOSE(size, 16)                                                                               \
+    CYNORM_TRANSPOSE(size, 32)                                                                               \
+    CYNORM_TRANSPOSE(size, 64)                                                                               \
+    static void cynorm_transpose_##size(ARGUMENTS) {                                                         \
+        const int64_t bytes = rows * size;                                                                   \
+        if (columns < CYNORM_LANE / size || bytes < 16)                                                      \
+            for (int64_t c = 0; c < columns; c++)                                                            \
+                cynorm_copy_elements(to + c * to_step, size, from + c * size, from_step, rows, size);        \
+        else if (bytes < 32 || CYNORM_VBYTES == 16)                                                          \
+            cynorm_transpose_##size##_16(to, to_step, from, from_step, rows, columns, ahead);                \
+        else if (bytes < 64 || CYNORM_VBYTES == 32)                                                          \
+            cynorm_transpose_##size##_32(to, to_step, from, from_step, rows, columns, ahead);                \
+        else                                                                                                 \
+            cynorm_transpose_##size##_64(to, to_step, from, from_step, rows, columns, ahead);                \
+    }
+CYNORM_TRANSPOSE_SIZE(1)
+CYNORM_TRANSPOSE_SIZE(2)
+CYNORM_TRANSPOSE_SIZE(4)
+CYNORM_TRANSPOSE_SIZE(8)
+#undef ARGUMENTS
+#undef CYNORM_TRANSPOSE_SIZE
+#undef CYNORM_TRANSPOSE
 
 /* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart.
  * What lies `ahead` of what is read is prefetched, unless that is 0. */
 static void cynorm_transpose(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
                              int64_t columns, int64_t ahead, int64_t size) {
     switch (size) {
-    case 1: cynorm_transpose_sized(to, to_step, from, from_step, rows, columns, ahead, 1); break;
-    case 2: cynorm_transpose_sized(to, to_step, from, from_step, rows, columns, ahead, 2); break;
-    case 4: cynorm_transpose_sized(to, to_step, from, from_step, rows, columns, ahead, 4); break;
-    default: cynorm_transpose_sized(to, to_step, from, from_step, rows, columns, ahead, 8); break;
+    case 1: cynorm_transpose_1(to, to_step, from, from_step, rows, columns, ahead); break;
+    case 2: cynorm_transpose_2(to, to_step, from, from_step, rows, columns, ahead); break;
+    case 4: cynorm_transpose_4(to, to_step, from, from_step, rows, columns, ahead); break;
+    default: cynorm_transpose_8(to, to_step, from, from_step, rows, columns, ahead);
     }
 }
 
-/* The same past the cache, by whole lines; `stage` holds 64 bytes for each row. */
-static void cynorm_transpose_past_cache(char *to, int64_t to_step, const char *from, int64_t from_step,
-                                        int64_t rows, int64_t columns, int64_t size, char *stage) {
-    const int64_t most = 64 / size, length = rows * size;
-    for (int64_t c = 0; c < columns; c += most) {
-        const int64_t n = columns - c < most ? columns - c : most;
-        cynorm_transpose(stage, length, from + c * size, from_step, rows, n, 0, size);
-        const int64_t together = to_step == length ? n : 1;
-        for (int64_t i = 0; i < n; i += together)
-            cynorm_stream_copy(to + (c + i) * to_step, stage + i * length, length * together);
-    }
-}
+/* ---- slabs: what a kernel works on at a time, in scratch where memory has another order ---- */
 
-static int64_t cynorm_stage_pitch(int64_t length) { return (length + 63) / 64 * 64 + 64; }
+enum { CYNORM_MEMORY, CYNORM_SCRATCH };
 
-/* The same, of rows that go on from call to call, of 64 bytes or more but for the last: what has not filled a line yet
- * waits in the row's stage, of cynorm_stage_pitch(the longest) bytes. */
-static void cynorm_transpose_on_past_cache(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
-                                           int64_t columns, int64_t size, char *stage, int64_t pitch, int first, int last) {
-    const int64_t most = 64 / size, length = rows * size;
-    for (int64_t c = 0; c < columns; c += most) {
-        const int64_t n = columns - c < most ? columns - c : most;
-        char *row = stage + c * pitch + 64;
-        cynorm_transpose(row, pitch, from + c * size, from_step, rows, n, 0, size);
-        for (int64_t i = 0; i < n; i++, row += pitch) {
-            char *p = to + (c + i) * to_step, waiting[64];
-            const int64_t before = first ? 0 : (intptr_t)p & 63, after = last ? 0 : (intptr_t)(p + length) & 63;
-            cynorm_stream_copy(p - before, row - before, before + length - after);
-            memcpy(waiting, row + length - 64, 64); /* which may reach into those that wait already */
-            memcpy(row - 64, waiting, 64);
-        }
-    }
-}
+/* An axis of a slab: how many elements, and bytes from one to the next on either side; how many elements of
+ * it are in slabs that came before, and in those to come. */
+typedef struct { int64_t n, step[2], before, after; } cynorm_axis;
 
-/* An axis of elements to be moved: how many there are, and bytes from one to the next on either side. */
-typedef struct { int64_t n, from, to; } cynorm_axis;
-
-enum { CYNORM_REORDER_STAGE = 16 << 10 };
-
-/* n bytes, whose number is often one of few. */
-CYNORM_INLINE void cynorm_copy_run(char *to, const char *from, int64_t n) {
-    if (n == 64) memcpy(to, from, 64);
-    else if (n == 32) memcpy(to, from, 32);
-    else if (n == 16) memcpy(to, from, 16);
-    else memcpy(to, from, (size_t)n);
-}
+/* Elements along axes in any order, which lie in memory from at[0] on, and in scratch from at[1] on. */
+typedef struct {
+    char *at[2];
+    cynorm_axis axis[3];
+    int64_t size, next; /* bytes of an element; from this slab of memory to the next */
+} cynorm_slab;
 
 static inline int64_t cynorm_distance(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-/* Merges axes that follow on; sorts by strides on the side of `to`, those of one element last. */
-static void cynorm_sort_axes(cynorm_axis *axis) {
+static inline int cynorm_is_single(const cynorm_axis *a) { return a->n + a->before + a->after == 1; }
+
+/* Merges axes that follow on; sorts by steps on one side, those of a single element last. */
+static void cynorm_sort_axes(cynorm_axis axis[3], int side) {
     for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 3; j++)
-            if (i != j && axis[j].n > 1 && axis[j].from == axis[i].n * axis[i].from &&
-                axis[j].to == axis[i].n * axis[i].to) {
-                axis[i].n *= axis[j].n;
-                axis[j].n = 1;
-            }
+        for (int j = 0; j < 3; j++) {
+            cynorm_axis *inner = &axis[i], *outer = &axis[j];
+            if (i == j || cynorm_is_single(outer) || inner->before + inner->after > 0 ||
+                outer->step[0] != inner->n * inner->step[0] || outer->step[1] != inner->n * inner->step[1])
+                continue;
+            outer->before *= inner->n, outer->after *= inner->n;
+            *inner = (cynorm_axis){inner->n * outer->n, {inner->step[0], inner->step[1]}, outer->before,
+                                   outer->after};
+            *outer = (cynorm_axis){.n = 1};
+        }
     for (int i = 1; i < 3; i++)
         for (int j = i; j > 0; j--) {
             cynorm_axis *a = &axis[j - 1], *b = &axis[j], other = *a;
-            if (b->n == 1 || (a->n > 1 && cynorm_distance(a->to) <= cynorm_distance(b->to))) break;
+            if (cynorm_is_single(b) ||
+                (!cynorm_is_single(a) && cynorm_distance(a->step[side]) <= cynorm_distance(b->step[side])))
+                break;
             *a = *b;
             *b = other;
         }
 }
 
-/* Elements along sorted axes. What lies `ahead` of what is read is prefetched, unless that is 0. */
-static void cynorm_reorder(char *to, const char *from, const cynorm_axis axis[3], int64_t ahead,
-                           int64_t size) {
-    const cynorm_axis *a = &axis[0], *b = &axis[1], *c = &axis[2];
-    if (c->n > 1 && c->from == size) b = &axis[2], c = &axis[1];
-    const int along = a->from == size && a->to == size;
-    const int across = a->n > 1 && b->n > 1 && b->from == size && a->to == size;
-    for (int64_t k = 0; k < c->n; k++, to += c->to, from += c->from) {
-        if (across && !along) {
-            cynorm_transpose(to, b->to, from, a->from, a->n, b->n, ahead, size);
-            continue;
-        }
-        for (int64_t j = 0; j < b->n; j++) {
-            char *out = to + j * b->to;
-            const char *p = from + j * b->from;
-            if (!along) {
-                cynorm_copy_elements(out, a->to, p, a->from, a->n, size);
-                continue;
-            }
-            for (int64_t i = 0; ahead && i < a->n * size; i += 64) __builtin_prefetch(p + i + ahead, 0, 2);
-            cynorm_copy_run(out, p, a->n * size);
+/* Runs of n bytes along axes b and c. */
+CYNORM_INLINE void cynorm_copy_runs(char *to, const char *from, const cynorm_axis *b, const cynorm_axis *c,
+                                    int side, int64_t ahead, int64_t n) {
+    for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side]) {
+        char *out = to;
+        const char *in = from;
+        for (int64_t j = 0; j < b->n; j++, out += b->step[side], in += b->step[!side]) {
+            for (int64_t i = 0; ahead && i < n; i += 64) __builtin_prefetch(in + i + ahead, 0, 2);
+            memcpy(out, in, (size_t)n);
         }
     }
 }
 
-/* The same past the cache, as far as there are whole lines; `stage` holds CYNORM_REORDER_STAGE bytes. */
-static void cynorm_reorder_past_cache(char *to, const char *from, const cynorm_axis axis[3], int64_t size,
-                                      char *stage) {
-    const cynorm_axis *a = &axis[0], *b = &axis[1], *c = &axis[2];
-    if (a->to != size) {
-        cynorm_reorder(to, from, axis, 0, size);
+/* The elements of a slab, whose axes are sorted for the side that they are written to. */
+static void cynorm_reorder(const cynorm_slab *s, int side, int64_t ahead) {
+    const cynorm_axis *a = &s->axis[0], *b = &s->axis[1], *c = &s->axis[2];
+    const int64_t size = s->size, bytes = a->n * size;
+    char *to = s->at[side];
+    const char *from = s->at[!side];
+    if (a->step[0] == size && a->step[1] == size) {
+        switch (bytes) { /* pixels of a block of channels, often */
+        case 16: cynorm_copy_runs(to, from, b, c, side, ahead, 16); break;
+        case 32: cynorm_copy_runs(to, from, b, c, side, ahead, 32); break;
+        case 64: cynorm_copy_runs(to, from, b, c, side, ahead, 64); break;
+        default: cynorm_copy_runs(to, from, b, c, side, ahead, bytes);
+        }
         return;
     }
-    const int64_t lanes = 64 / size, most = CYNORM_REORDER_STAGE / (lanes * size);
-    const int64_t piece = a->n < most ? a->n : most, follows = piece == a->n && b->to == a->n * size;
-    int64_t rows = CYNORM_REORDER_STAGE / (piece * size);
-    if (rows > lanes) rows -= rows % lanes;
-    for (int64_t k = 0; k < c->n; k++, to += c->to, from += c->from)
-        for (int64_t j = 0, m; j < b->n; j += m) {
-            m = b->n - j < rows ? b->n - j : rows;
-            for (int64_t i = 0, n; i < a->n; i += n) {
-                n = a->n - i < piece ? a->n - i : piece;
-                char *out = to + j * b->to + i * size;
-                const char *p = from + j * b->from + i * a->from;
-                if (a->from == size && !follows) {
-                    for (int64_t r = 0; r < m; r++)
-                        cynorm_stream_copy(out + r * b->to, p + r * b->from, n * size);
-                    continue;
-                }
-                const cynorm_axis part[3] = {{n, a->from, size}, {m, b->from, n * size}, {1, 0, 0}};
-                cynorm_reorder(stage, p, part, 0, size);
-                const int64_t together = follows ? m : 1;
-                for (int64_t r = 0; r < m; r += together)
-                    cynorm_stream_copy(out + r * b->to, stage + r * n * size, n * size * together);
+    if (c->n > 1 && c->step[!side] == size) b = &s->axis[2], c = &s->axis[1];
+    const int across = a->n > 1 && b->n > 1 && b->step[!side] == size && a->step[side] == size;
+    for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side]) {
+        if (across) cynorm_transpose(to, b->step[side], from, a->step[!side], a->n, b->n, ahead, size);
+        for (int64_t j = 0; j < b->n && !across; j++)
+            cynorm_copy_elements(to + j * b->step[side], a->step[side], from + j * b->step[!side],
+                                 a->step[!side], a->n, size);
+    }
+}
+
+/* From memory to scratch. */
+static void cynorm_pack(cynorm_slab *s) {
+    cynorm_sort_axes(s->axis, CYNORM_SCRATCH);
+    cynorm_reorder(s, CYNORM_SCRATCH, s->next);
+}
+
+enum { CYNORM_UNPACK_STAGE = 16 << 10 };
+
+/* For rows on their way past the cache: what has not filled a line of each, and some of them whole. */
+static inline int64_t cynorm_unpack_bytes(int64_t rows) { return rows * 64 + CYNORM_UNPACK_STAGE; }
+
+/* n bytes of a row past the cache, of which `done` went before: those that did not fill a line lie before
+ * `from`, and what does not fill one now goes to `carry`, unless the row ends. */
+CYNORM_INLINE void cynorm_stream_on(char *to, const char *from, int64_t n, char *carry, int64_t done,
+                                    int last) {
+    const int64_t begin = (intptr_t)to & 63, end = (intptr_t)(to + n) & 63;
+    const int64_t before = done < begin ? done : begin, after = last ? 0 : done + n < end ? done + n : end;
+    cynorm_stream_copy(to - before, from - before, before + n - after);
+    if (after) memcpy(carry, from + n - 64, 64);
+}
+
+/* From scratch to memory; past the cache, where `stage` is given, by whole lines as far as there are any. It
+ * holds cynorm_unpack_bytes(rows): as many rows may go on from slab to slab. */
+static void cynorm_unpack(cynorm_slab *s, char *stage, int64_t rows) {
+    enum { MEMORY = CYNORM_MEMORY, SCRATCH = CYNORM_SCRATCH };
+    const cynorm_axis *axis = s->axis, none = {.n = 1};
+    cynorm_sort_axes(s->axis, MEMORY);
+    if (!stage || axis[0].step[MEMORY] != s->size) {
+        cynorm_reorder(s, MEMORY, 0);
+        return;
+    }
+    /* a row is all that follows on: entries along x, of the axes within it; one for each of y and z */
+    int joined = 1;
+    while (joined < 3 && !cynorm_is_single(&axis[joined]) &&
+           axis[joined].step[MEMORY] == axis[joined - 1].n * axis[joined - 1].step[MEMORY] &&
+           axis[joined].step[MEMORY] <= CYNORM_UNPACK_STAGE / 4)
+        joined++;
+    const cynorm_axis *x = &axis[joined - 1];
+    const cynorm_axis *y = joined < 3 ? &axis[joined] : &none, *z = joined < 2 ? &axis[2] : &none;
+    /* as many entries at a time, of as many rows, as fit the stage: vectors of rows, for transposing */
+    const int64_t entry = x->step[MEMORY], lanes = 64 / s->size, abreast = y->n < lanes ? y->n : lanes;
+    int64_t most = (CYNORM_UNPACK_STAGE / abreast - 128) / entry;
+    most = most < 1 ? 1 : most < x->n ? most : x->n;
+    const int64_t pitch = (most * entry + 63) / 64 * 64 + 64;
+    int64_t turns = CYNORM_UNPACK_STAGE / pitch;
+    if (turns > lanes) turns -= turns % lanes;
+    const int goes_on = y->n * z->n <= rows;
+    for (int64_t k = 0; k < z->n; k++)
+        for (int64_t j = 0, m; j < y->n; j += m) {
+            m = y->n - j < turns ? y->n - j : turns;
+            for (int64_t i = 0, n; i < x->n; i += n) {
+                n = x->n - i < most ? x->n - i : most;
+                char *carry = stage + (k * y->n + j) * 64, *staged = stage + rows * 64 + 64;
+                /* now: the rest of a line, which comes later, does not wait for these */
+                for (int64_t r = 0; r < m && goes_on; r++)
+                    memcpy(staged + r * pitch - 64, carry + r * 64, 64);
+                cynorm_slab part = {{staged, s->at[SCRATCH] + i * x->step[SCRATCH] + j * y->step[SCRATCH] +
+                                                 k * z->step[SCRATCH]},
+                                    {axis[0], joined > 1 ? axis[1] : none, joined > 2 ? axis[2] : none},
+                                    s->size, 0};
+                part.axis[joined - 1].n = n;
+                if (joined < 3) part.axis[joined] = (cynorm_axis){m, {pitch, y->step[SCRATCH]}, 0, 0};
+                cynorm_reorder(&part, MEMORY, 0);
+                char *to = s->at[MEMORY] + i * entry + j * y->step[MEMORY] + k * z->step[MEMORY];
+                const int64_t done = goes_on ? (x->before + i) * entry : 0;
+                const int last = !goes_on || (i + n == x->n && !x->after);
+                for (int64_t r = 0; r < m; r++, to += y->step[MEMORY], staged += pitch, carry += 64)
+                    cynorm_stream_on(to, staged, n * entry, carry, done, last);
             }
         }
 }
