@@ -900,8 +900,11 @@ static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
     return tile;
 }
 
+/* Whether a call's results do not wait for its sums: those of backward inference. */
+static inline int FN(at_once)(const cynorm_bn_tile *t) { return t->view[CYNORM_BN_DIFF_DST].data && !t->slope; }
+
 /* Runs a tile by slabs, between packing what is read of packed views and unpacking what they are given. */
-static void FN(by_slabs)(const cynorm_bn_tile *t, int sums) {
+static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
     const int kept = t->kept_inner;
     slab_t s = {.t = t, .statistics = kept ? t->count[0] / t->repeat * t->blocks : t->count[1],
                 .all = kept ? t->count[2] * t->repeat : t->count[0]};
@@ -917,26 +920,26 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums) {
             s.n = s.all - s.at < piece ? s.all - s.at : piece;
             s.tile = FN(slab_tile)(&s);
             for (int k = 0; k < CYNORM_BN_MASK; k++)
-                if (t->view[k].packed && !FN(is_output)(t, k) && !(sums && k == CYNORM_BN_ADD))
+                if (t->view[k].packed && !FN(is_output)(t, k) && (apply || k != CYNORM_BN_ADD))
                     FN(move_slab)(&s, k, 1);
             for (int64_t b = 0; b < t->blocks; b++) {
                 cynorm_bn_tile block = FN(block_of)(&s.tile, b);
                 if (sums) FN(sum_tile)(&block);
-                else FN(apply_tile)(&block);
+                if (apply) FN(apply_tile)(&block);
             }
-            for (int k = 0; k < CYNORM_BN_MASK && !sums; k++)
+            for (int k = 0; k < CYNORM_BN_MASK && apply; k++)
                 if (t->view[k].packed && FN(is_output)(t, k)) FN(move_slab)(&s, k, 0);
         }
 }
 
 static void FN(bn_sums)(const cynorm_bn_tile *t) {
-    if (t->packs) FN(by_slabs)(t, 1);
+    if (t->packs) FN(by_slabs)(t, 1, FN(at_once)(t));
     else FN(sum_tile)(t);
 }
 
 static void FN(bn_apply)(const cynorm_bn_tile *t) {
-    if (t->packs) FN(by_slabs)(t, 0);
-    else FN(apply_tile)(t);
+    if (!t->packs) FN(apply_tile)(t);
+    else if (!FN(at_once)(t)) FN(by_slabs)(t, 0, 1);
 }
 
 #undef line
