@@ -487,8 +487,10 @@ cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
     """What any tile needs: the last along a level may be narrower, and so packed, or of another kernel."""
     cdef cynorm_lrn_tile t
     cdef size_t most = 0
-    cdef int narrower, i
+    cdef int narrower, i, cut = (plan.cuts[0] > 1) | (plan.cuts[1] > 1) << 1 | (plan.cuts[2] > 1) << 2
     for narrower in range(8):
+        if narrower & ~cut:
+            continue
         t = plan.tile
         for i in range(3):
             if narrower >> i & 1:

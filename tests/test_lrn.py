@@ -245,11 +245,15 @@ def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dty
 
 
 @each_dtype
-@pytest.mark.parametrize("layout, region", [("NHWC", "across_channels"), ("nChw16c", "across_channels"),
-                                            ("NCW", "within_channel"), ("NCHW", "within_channel")])  # fmt: skip
-def test_windows_along_a_row_have_the_same_bits_with_omega_kept(layout, region, dtype):
-    """Windows along what is contiguous, with a workspace that keeps omega, which another loop computes, and without."""
-    shape = (2, 3, 2, 75) if layout == "NCHW" else (2, 7, 75) if layout == "NCW" else (2, 75, 2, 3)
+@pytest.mark.parametrize("layout, region, shape", [
+    ("NHWC", "across_channels", (2, 75, 2, 3)),
+    ("nChw16c", "across_channels", (2, 75, 2, 3)),
+    ("NCHW", "across_channels", (2, 75, 5, 7)),
+    ("NCW", "within_channel", (2, 7, 75)),
+    ("NCHW", "within_channel", (2, 3, 2, 75)),
+])  # fmt: skip
+def test_windows_have_the_same_bits_with_omega_kept(layout, region, shape, dtype):
+    """Every window, with a workspace that keeps omega, which another loop computes, and without."""
     src, diff_dst = (np.ascontiguousarray(array) for array in draw_pair(shape, dtype, layout, kind="wide"))
     channels = channels_argument(layout, shape[1])
     for local_size in range(2, 42):

@@ -678,6 +678,14 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     FN(run_loop)(l, dtype, s->window, s->backward);
 }
 
+static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
+
+/* Whether every row of dst begins at a line and ends at a vector that is one. */
+static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row) {
+    return !(((intptr_t)t->dst.data | t->dst.streamed | t->dst.stride[1] | t->dst.stride[2] | row) & 63) &&
+           VL * cynorm_itemsize(t->dst.dtype) == 64;
+}
+
 static int FN(same_shape)(const region *a, const region *b) {
     return a->to[0] - a->from[0] == b->to[0] - b->from[0] && a->to[1] - a->from[1] == b->to[1] - b->from[1] &&
            a->to[2] - a->from[2] == b->to[2] - b->from[2];

@@ -1,4 +1,5 @@
-/* LRN with a window that registers hold. A template, see types.h; formulas and tiles are lrn.h's.
+/* LRN with a window that registers hold. A template, see types.h; formulas and tiles are lrn.h's. At the end, the choice
+ * between this, lrn_slabs.h and lrn.h.
  *
  * Where a window of 3 or 5 cells lies along the stream, BLOCK slabs are worked on at a time, a vector of each;
  * what the next block needs of this one waits in scratch, in the order of its use. Where a window lies along
@@ -18,12 +19,6 @@ enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either 
 CYNORM_INLINE vec FN(sum_cells)(const vec *cell, int reach) {
     if (reach == 1) return cell[2] + (cell[1] + cell[0]);
     return cell[4] + ((cell[3] + cell[2]) + (cell[1] + cell[0]));
-}
-
-/* Whether every row of dst begins at a line and ends at a vector that is one. */
-static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row) {
-    return !(((intptr_t)t->dst.data | t->dst.streamed | t->dst.stride[1] | t->dst.stride[2] | row) & 63) &&
-           VL * cynorm_itemsize(t->dst.dtype) == 64;
 }
 
 CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int streaming) {
@@ -682,9 +677,7 @@ static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES
 
 /* ---- tiles ---- */
 
-enum { FN(BLOCKS) = 1, FN(ROWS), FN(WALKS) };
-
-static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
+enum { FN(BLOCKS) = 1, FN(ROWS), FN(WALKS), FN(SLABS) };
 
 /* Blocked memory: a row goes through its blocks. */
 static int FN(joint)(const cynorm_lrn_tile *t) { return t->windows && t->pitch[1] == t->count[0]; }
@@ -703,8 +696,10 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
         const int pays = CYNORM_PICKS > (t->diff_dst.data != NULL);
         return reach || (pays && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
     }
-    if (!t->left || t->left != t->right || t->left > CYNORM_REACH || t->y.data || !FN(contiguous)(&t->src) ||
-        !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst))
+    const int narrow = t->left == t->right && t->left <= CYNORM_REACH;
+    if (FN(slabs_serve)(t) && !(narrow && t->count[1] * t->count[2] == 1)) return FN(SLABS);
+    if (!t->left || !narrow || t->y.data || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) ||
+        !FN(contiguous)(&t->dst))
         return 0;
     if (t->windows == 0) return t->count[1] * t->count[2] == 1 ? FN(BLOCKS) : 0;
     if (reach != t->left) return 0;
@@ -771,6 +766,7 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
         for (int i = 0; i < FN(OPERANDS); i++) bytes += FN(packed)(t, i) ? FN(slab_bytes)(t) : 0;
         return (size_t)bytes;
     }
+    case FN(SLABS): return FN(slabs_scratch)(t, backward);
     default: return FN(tile_scratch)(t, backward);
     }
 }
@@ -948,6 +944,7 @@ static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     case FN(BLOCKS): FN(narrow_blocks)(t, backward); break;
     case FN(ROWS): FN(narrow_rows)(t, backward); break;
     case FN(WALKS): FN(narrow_walks)(t, backward); break;
+    case FN(SLABS): FN(lrn_by_slabs)(t, backward); break;
     default: FN(lrn_tile)(t, backward);
     }
 }
