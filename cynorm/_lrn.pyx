@@ -223,6 +223,7 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     cdef cynorm_lrn_tile *t = &plan.tile
     cdef int64_t side[3]
     cdef int i
+    t.extent = plan.streamed.extent
     for i in range(3):
         t.count[i] = plan.cut[i]
         side[i] = margin(plan, &plan.level[i], plan.cuts[i] == 1)
@@ -423,7 +424,6 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     set_views(views, plan)
     choose_cuts(plan, in_place)
     set_views(views, plan)          # the streamed axis may have become groups
-    t.extent = plan.streamed.extent
     t.grouped = plan.grouped
 
 

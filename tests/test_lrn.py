@@ -289,6 +289,23 @@ def test_planes_of_channels(layout, dtype, local_size, isa):
     assert_same_bits(last.backward(diff_dst, src).transpose(0, 3, 1, 2), plain.backward(diff_plain, src_plain))
 
 
+@pytest.mark.parametrize("local_size", [3, 5])
+@each_dtype
+def test_planes_of_many_rows(dtype, local_size, isa):
+    """More rows than are worked on at once, also where threads share a plane or rows do not lie side by side."""
+    shape = (1, 2, 310, 60)
+    parameters = {"alpha": 2.0, "local_size": local_size, "region": "within_channel"}
+    check(shape, dtype, "NCHW", num_threads=1, **parameters)
+    lrn = cynorm.LRN(**parameters)
+    src, diff_dst = (np.ascontiguousarray(a) for a in draw_pair(shape, dtype, "NCHW"))
+    src_apart, diff_apart = (np.concatenate([a, a], -1)[..., :60] for a in (src, diff_dst))
+    for threads in 1, 2:
+        assert_same_bits(lrn.forward(src_apart, num_threads=threads), lrn.forward(src, num_threads=1))
+        assert_same_bits(
+            lrn.backward(diff_apart, src_apart, num_threads=threads), lrn.backward(diff_dst, src, num_threads=1)
+        )
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c", "nChw16c"])
 @each_dtype
 @each_region

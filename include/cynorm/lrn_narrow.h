@@ -5,8 +5,9 @@
  * what the next block needs of this one waits in scratch, in the order of its use. Where a window lies along
  * level 0, the vectors of a row follow one another, and the cells beside a vector are shifted in from its
  * neighbours: any window that reaches less than a vector to either side, if lanes can be picked by number.
- * Where a window of 3 or 5 lies along level 1 (and the stream), they are the vectors before. A window's sum is
- * made in lrn.h's order, so that each way gives the bits that lrn.h's own loop would.
+ * Where a window of 3 or 5 lies along level 0 and the stream, its rows are summed so first, into scratch, and then
+ * added. Where it lies along level 1 (and the stream), the cells beside a vector are the vectors before. A window's
+ * sum is made in lrn.h's order, so that each way gives the bits that lrn.h's own loop would.
  *
  * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied. */
 
@@ -366,109 +367,157 @@ CYNORM_INLINE void FN(rows_backward)(const rows_t *r, int dtype, int reach, int 
     }
 }
 
-/* ---- windows along both: the sums along level 0 are kept in place of squares ---- */
+/* ---- windows along level 0 and the stream: planes whose rows lie one after the other ---- */
 
-/* Blocks as above, with kept: sums of squares of 2 * reach slabs and, backward, of their terms, weighted of reach. */
-CYNORM_INLINE void FN(both_forward)(const block_t *b, int dtype, int reach, int kind) {
-    const int64_t size = cynorm_itemsize(dtype);
-    vec before[CYNORM_BLOCK], at[CYNORM_BLOCK], q[CYNORM_BLOCK + 2 * CYNORM_REACH];
+/* The rows of scratch lie side by side as those of memory do: a window's rows are as many steps of a row apart,
+ * and what goes across them goes by whole vectors and lines of the plane, wherever its rows begin. */
+#define plane_t FN(cynorm_lrn_plane)
+typedef struct {
+    int64_t width;
+    const char *from; /* sums along rows: of what, how many rows, bytes from one to the next; to where */
+    int64_t rows, pitch;
+    real *out;
+    const char *src, *diff_dst; /* across rows: of a run, `length` elements */
+    char *dst;
+    real *sums, *weighted; /* the sums along rows, from the first row of the first window on */
+    int64_t length;
+    int64_t src_ahead, diff_ahead;
+    coefficients q;
+    int streaming;
+    char *line; /* of dst, while it is not whole: made from byte `made` of it up to where `waits` is in dst */
+    char *waits;
+    int64_t made;
+} plane_t;
+
+CYNORM_INLINE vec FN(sum_rows_apart)(const real *p, int64_t width, int reach) {
+    vec cell[2 * CYNORM_REACH + 1];
 #pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_BLOCK; j++) {
-        before[j] = (vec){0}, at[j] = FN(get)(b->src[reach + j], dtype, b->length < VL ? b->length : VL);
-        at[j] *= at[j];
-    }
-    real *kept = b->kept;
-    for (int64_t i = 0; i < b->length; i += VL, kept += 2 * reach * VL) {
-        const int64_t left = b->length - i, n = left < VL ? left : VL, next = left - VL < VL ? left - VL : VL;
-#pragma GCC unroll 8
-        for (int j = 0; j < 2 * reach; j++) q[j] = FN(load)(kept + j * VL);
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_BLOCK; j++) {
-            __builtin_prefetch(b->src[reach + j] + (i + VL) * size + b->src_ahead, 0, 2);
-            vec after = next > 0 ? FN(get)(b->src[reach + j] + (i + VL) * size, dtype, next) : (vec){0};
-            after *= after;
-            q[2 * reach + j] = FN(sum_across)(before[j], at[j], after, reach);
-            before[j] = at[j], at[j] = after;
+    for (int j = 0; j <= 2 * reach; j++) cell[j] = FN(load)(p + j * width);
+    return FN(sum_cells)(cell, reach);
+}
+
+/* The next cells of a row: squares of src, or terms. */
+CYNORM_INLINE vec FN(cells)(const plane_t *p, const char *row, int64_t n, int dtype, int terms) {
+    if (terms) return FN(part)(FN(load)((const real *)row), (vec){0}, n);
+    __builtin_prefetch(row + p->src_ahead, 0, 2);
+    const vec x = FN(get)(row, dtype, n);
+    return x * x;
+}
+
+/* The window sums along rows; what is stored beyond the end of one is the beginning of the next. */
+CYNORM_INLINE void FN(plane_rows)(const plane_t *p, int dtype, int reach, int terms) {
+    const int64_t last = (p->width - 1) % VL + 1, whole = p->width - last;
+    const int64_t vector = VL * (terms ? (int64_t)sizeof(real) : cynorm_itemsize(dtype));
+    const char *from = p->from;
+    real *out = p->out;
+    for (int64_t r = 0; r < p->rows; r++, from += p->pitch, out += p->width) {
+        const char *row = from;
+        vec before = {0}, at = FN(cells)(p, row, whole ? VL : last, dtype, terms);
+        for (int64_t j = 0; j < whole; j += VL) {
+            row += vector;
+            const vec after = FN(cells)(p, row, j + VL < whole ? VL : last, dtype, terms);
+            FN(store)(out + j, FN(sum_across)(before, at, after, reach));
+            before = at, at = after;
         }
-#pragma GCC unroll 8
-        for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, q[CYNORM_BLOCK + j]);
-        if (!b->finish) continue;
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_BLOCK; j++) {
-            vec x = FN(get)(b->src[j] + i * size, dtype, n), omega = FN(omega_of)(&b->q, FN(sum_cells)(q + j, reach), n);
-            vec out = FN(times_power)(x, omega, kind, b->q.beta, dtype, NULL);
-            FN(put_narrow)(b->dst[j] + i * size, out, dtype, n, b->streaming);
-        }
+        FN(store)(out + whole, FN(sum_across)(before, at, (vec){0}, reach));
     }
 }
 
-/* A step takes the terms of the vectors after those that it finishes. */
-CYNORM_INLINE void FN(both_backward)(const block_t *b, int dtype, int reach, int kind) {
-    const int64_t size = cynorm_itemsize(dtype);
-    vec before[CYNORM_BLOCK], at[CYNORM_BLOCK], term_before[CYNORM_BLOCK], term[CYNORM_BLOCK];
-    vec q[CYNORM_BLOCK + 2 * CYNORM_REACH], p[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
-#pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_BLOCK; j++) {
-        before[j] = term_before[j] = term[j] = weighted[reach + j] = (vec){0};
-        at[j] = FN(get)(b->src[2 * reach + j], dtype, b->length < VL ? b->length : VL);
-        at[j] *= at[j];
+/* The omega of a vector is made a step before it is used, so that no step is one long chain. */
+CYNORM_INLINE vec FN(plane_omega)(const plane_t *p, int64_t i, int reach) {
+    return FN(omega_of)(&p->q, FN(sum_rows_apart)(p->sums + i, p->width, reach), VL);
+}
+
+/* In place of the sums, terms. */
+CYNORM_INLINE void FN(plane_term)(const plane_t *p, vec omega, int64_t i, int64_t n, int dtype, int kind) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    const vec x = FN(get)(p->src + at, dtype, n), g = FN(get)(p->diff_dst + at, dtype, n);
+    vec weighted;
+    __builtin_prefetch(p->diff_dst + at + p->diff_ahead, 0, 2);
+    const vec term = FN(term_of)(&p->q, FN(part)(omega, FN(splat)(1), n), g, x, NULL, kind, &weighted);
+    FN(store)(p->weighted + i, weighted);
+    FN(store_n)(p->sums + i, term, n);
+}
+
+/* Terms, whose sums are finished apart from them. */
+CYNORM_INLINE void FN(plane_backward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind) {
+    (void)pieces;
+    int64_t i = (-(intptr_t)p->weighted & (VL * sizeof(real) - 1)) / sizeof(real);
+    if (i > p->length) i = p->length;
+    if (i) FN(plane_term)(p, FN(plane_omega)(p, 0, reach), 0, i, dtype, kind);
+    vec omega = FN(plane_omega)(p, i, reach);
+    for (; i + VL <= p->length; i += VL) {
+        const vec next = FN(plane_omega)(p, i + VL, reach);
+        FN(plane_term)(p, omega, i, VL, dtype, kind);
+        omega = next;
     }
-    real *kept = b->kept; /* sums of squares run a vector ahead of the rest */
-    for (int64_t i = -VL; i < b->length; i += VL, kept += 5 * reach * VL) {
-        const int64_t left = b->length - i - VL, n = left < VL ? left : VL, next = left - VL < VL ? left - VL : VL;
-        vec term_after[CYNORM_BLOCK], weighted_after[CYNORM_BLOCK];
-        if (n > 0) {
-#pragma GCC unroll 8
-            for (int j = 0; j < 2 * reach; j++) q[j] = FN(load)(kept + j * VL);
-#pragma GCC unroll 8
-            for (int j = 0; j < CYNORM_BLOCK; j++) {
-                __builtin_prefetch(b->src[2 * reach + j] + (i + 2 * VL) * size + b->src_ahead, 0, 2);
-                __builtin_prefetch(b->diff_dst[j] + (i + VL) * size + b->diff_ahead, 0, 2);
-                vec after = next > 0 ? FN(get)(b->src[2 * reach + j] + (i + 2 * VL) * size, dtype, next) : (vec){0};
-                after *= after;
-                q[2 * reach + j] = FN(sum_across)(before[j], at[j], after, reach);
-                before[j] = at[j], at[j] = after;
-            }
-#pragma GCC unroll 8
-            for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, q[CYNORM_BLOCK + j]);
-        }
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_BLOCK; j++) {
-            term_after[j] = weighted_after[j] = (vec){0};
-            if (n <= 0) continue;
-            vec x = FN(get)(b->src[reach + j] + (i + VL) * size, dtype, n);
-            vec g = FN(get)(b->diff_dst[j] + (i + VL) * size, dtype, n);
-            vec omega = FN(omega_of)(&b->q, FN(sum_cells)(q + j, reach), n);
-            vec t = FN(term_of)(&b->q, omega, g, x, NULL, kind, &weighted_after[j]);
-            term_after[j] = FN(part)((vec)((ivec)t & b->exists[j]), (vec){0}, n);
-        }
-        if (i >= 0) {
-            real *sums = kept - 3 * reach * VL; /* of the vector that is finished */
-            const int64_t m = b->length - i < VL ? b->length - i : VL;
-#pragma GCC unroll 8
-            for (int j = 0; j < 2 * reach; j++) p[j] = FN(load)(sums + j * VL);
-#pragma GCC unroll 8
-            for (int j = 0; j < reach; j++) weighted[j] = FN(load)(sums + (2 * reach + j) * VL);
-#pragma GCC unroll 8
-            for (int j = 0; j < CYNORM_BLOCK; j++)
-                p[2 * reach + j] = FN(sum_across)(term_before[j], term[j], term_after[j], reach);
-#pragma GCC unroll 8
-            for (int j = 0; j < 2 * reach; j++) FN(store)(sums + j * VL, p[CYNORM_BLOCK + j]);
-#pragma GCC unroll 8
-            for (int j = 0; j < reach; j++) FN(store)(sums + (2 * reach + j) * VL, weighted[CYNORM_BLOCK + j]);
-            if (b->finish) {
-#pragma GCC unroll 8
-                for (int j = 0; j < CYNORM_BLOCK; j++) {
-                    vec x = FN(get)(b->src[j] + i * size, dtype, m);
-                    vec out = FN(diff_src_of)(&b->q, x, FN(sum_cells)(p + j, reach), weighted[j]);
-                    FN(put_narrow)(b->dst[j] + i * size, out, dtype, m, b->streaming);
+    if (i < p->length) FN(plane_term)(p, omega, i, p->length - i, dtype, kind);
+}
+
+/* n elements of dst from omega or, backward, from their sum of terms */
+CYNORM_INLINE vec FN(plane_result)(const plane_t *p, vec omega, int64_t i, int64_t n, int dtype, int reach,
+                                   int kind, int backward) {
+    const vec x = FN(get)(p->src + i * cynorm_itemsize(dtype), dtype, n);
+    if (!backward) return FN(times_power)(x, FN(part)(omega, FN(splat)(1), n), kind, p->q.beta, dtype, NULL);
+    const vec sum = FN(sum_rows_apart)(p->sums + i, p->width, reach);
+    return FN(diff_src_of)(&p->q, x, sum, FN(load)(p->weighted + i));
+}
+
+/* A line of dst that ends before it is whole. */
+static void FN(put_unfinished)(plane_t *p) {
+    if (!p->waits) return;
+    const int64_t end = ((intptr_t)p->waits - 1) % 64 + 1;
+    memcpy(p->waits - end + p->made, p->line + p->made, (size_t)(end - p->made));
+    p->waits = NULL;
+}
+
+/* Less than a line of dst: it waits for the rest, which the next run begins with. */
+static __attribute__((noinline)) void FN(put_piece)(plane_t *p, char *dst, vec v, int dtype, int64_t n) {
+    const int64_t size = cynorm_itemsize(dtype), at = (intptr_t)dst & 63, end = at + n * size;
+    if (!p->streaming) {
+        FN(put)(dst, v, dtype, n);
+        return;
+    }
+    if (p->waits != dst) FN(put_unfinished)(p), p->made = at;
+    FN(put)(p->line + at, v, dtype, n);
+    p->waits = dst + n * size;
+    if (end < 64) return;
+    if (p->made) FN(put_unfinished)(p);
+    else cynorm_stream_copy(dst - at, p->line, 64);
+    p->waits = NULL;
+}
+
+/* `pieces` is what waits from run to run; p, of which nothing is stored, a copy. */
+CYNORM_INLINE void FN(plane_finish)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind,
+                                    int backward) {
+    const int64_t size = cynorm_itemsize(dtype), line = 64 / size, whole = !((intptr_t)p->dst & (size - 1));
+    const int64_t head = whole ? (-(intptr_t)p->dst & 63) / size : 0;
+    vec omega = {0};
+    int64_t i = 0;
+    while (i < p->length) {
+        if (i >= head && i + line <= p->length) {
+            if (!backward) omega = FN(plane_omega)(p, i, reach);
+            for (; i + line <= p->length; i += line) {
+                vec out[CYNORM_DOUBLE ? 8 / VL : 32 / VL];
+                for (int64_t v = 0; v < line; v += VL) {
+                    const vec next = backward ? omega : FN(plane_omega)(p, i + v + VL, reach);
+                    out[v / VL] = FN(plane_result)(p, omega, i + v, VL, dtype, reach, kind, backward);
+                    omega = next;
                 }
+                FN(put_line)(p->dst + i * size, out, dtype, p->streaming);
             }
+            continue;
         }
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_BLOCK; j++)
-            term_before[j] = term[j], term[j] = term_after[j], weighted[reach + j] = weighted_after[j];
+        const int64_t left = (i < head && head < p->length ? head : p->length) - i, n = left < VL ? left : VL;
+        if (!backward) omega = FN(plane_omega)(p, i, reach);
+        const vec out = FN(plane_result)(p, omega, i, n, dtype, reach, kind, backward);
+        FN(put_piece)(pieces, p->dst + i * size, out, dtype, n);
+        i += n;
     }
+}
+
+CYNORM_INLINE void FN(plane_forward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind) {
+    FN(plane_finish)(pieces, p, dtype, reach, kind, 0);
 }
 
 /* ---- windows along the stream and along level 1: channels innermost, planes beside each other ---- */
@@ -574,10 +623,10 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         if (i < b.length)                                                                                      \
             FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, beta, 1, FN(ALL), even);             \
     }                                                                                                          \
-    static __attribute__((noinline)) void FN(both_##T##_##direction##reach##name)(const block_t *given) {      \
-        const block_t b = *given;                                                                              \
+    static __attribute__((noinline)) void FN(planes_##T##_##direction##reach##name)(plane_t *given) {           \
+        const plane_t p = *given;                                                                              \
         const int beta = kind;                                                                                 \
-        FN(both_##direction)(&b, CYNORM_##T, reach, beta);                                                     \
+        FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta);                                             \
     }                                                                                                          \
     static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
         const walk_t w = *given;                                                                               \
@@ -591,6 +640,16 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         const rows_t r = *given;                                                                               \
         const int beta = kind;                                                                                 \
         if (FN(reach_##reach) >= -VL) FN(rows_##direction)(&r, CYNORM_##T, FN(reach_##reach), beta, whole);    \
+    }
+/* What no exponent is needed for: sums along rows of squares, of terms, and what these finish. */
+#define CYNORM_PLANES(T, reach)                                                                                \
+    static __attribute__((noinline)) void FN(plane_squares_##T##reach)(plane_t *given) {                       \
+        const plane_t p = *given;                                                                              \
+        FN(plane_rows)(&p, CYNORM_##T, reach, 0);                                                              \
+    }                                                                                                          \
+    static __attribute__((noinline)) void FN(plane_results_##T##reach)(plane_t *given) {                       \
+        const plane_t p = *given;                                                                              \
+        FN(plane_finish)(given, &p, CYNORM_##T, reach, CYNORM_BETA_ZERO, 1);                                   \
     }
 #if CYNORM_PICKS
 #define CYNORM_WIDE(T, direction, highest)                                                                     \
@@ -631,6 +690,8 @@ enum { FN(reach_1) = 1, FN(reach_2) = 2 };
     CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                     \
     CYNORM_NARROW(T, backward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
     CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
+    CYNORM_PLANES(T, 1)                                                                                        \
+    CYNORM_PLANES(T, 2)                                                                                        \
     CYNORM_WIDES(T)
 #define CYNORM_CHOICE(what, T, direction, reach)                                                               \
     {FN(what##_##T##_##direction##reach##special), FN(what##_##T##_##direction##reach##usual),                 \
@@ -650,7 +711,25 @@ CYNORM_NARROWS(BF16)
     [CYNORM_BF16] = CYNORM_CHOICES_OF(what, BF16)
 #endif
 static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(block)};
-static void (*const FN(both_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(both)};
+static void (*const FN(plane_loops)[][2][2][3])(plane_t *) = {CYNORM_CHOICES(planes)};
+#define CYNORM_OF_PLANES(what, T) [CYNORM_##T] = {FN(plane_##what##_##T##1), FN(plane_##what##_##T##2)}
+#if CYNORM_DOUBLE
+#define CYNORM_ALL_PLANES(what) CYNORM_OF_PLANES(what, F64)
+#else
+#define CYNORM_ALL_PLANES(what)                                                                                \
+    CYNORM_OF_PLANES(what, F32), CYNORM_OF_PLANES(what, F16), CYNORM_OF_PLANES(what, BF16)
+#endif
+static void (*const FN(plane_squares)[][2])(plane_t *) = {CYNORM_ALL_PLANES(squares)};
+static void (*const FN(plane_results)[][2])(plane_t *) = {CYNORM_ALL_PLANES(results)};
+static __attribute__((noinline)) void FN(plane_terms1)(plane_t *given) {
+    const plane_t p = *given;
+    FN(plane_rows)(&p, CYNORM_COMPUTE, 1, 1);
+}
+static __attribute__((noinline)) void FN(plane_terms2)(plane_t *given) {
+    const plane_t p = *given;
+    FN(plane_rows)(&p, CYNORM_COMPUTE, 2, 1);
+}
+static void (*const FN(plane_terms)[])(plane_t *) = {FN(plane_terms1), FN(plane_terms2)};
 static void (*const FN(row_loops)[][2][2][3])(const rows_t *) = {CYNORM_CHOICES(rows)};
 #if CYNORM_PICKS
 static void (*const (*const FN(wide_loops)[][2])[2])(const rows_t *) = {
@@ -664,6 +743,9 @@ static void (*const (*const FN(wide_loops)[][2])[2])(const rows_t *) = {
 #endif
 static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES(walks)};
 #undef CYNORM_NARROW
+#undef CYNORM_PLANES
+#undef CYNORM_OF_PLANES
+#undef CYNORM_ALL_PLANES
 #undef CYNORM_ROWS
 #undef CYNORM_WIDES
 #undef CYNORM_WIDE
@@ -677,7 +759,7 @@ static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES
 
 /* ---- tiles ---- */
 
-enum { FN(BLOCKS) = 1, FN(ROWS), FN(WALKS), FN(SLABS) };
+enum { FN(BLOCKS) = 1, FN(ROWS), FN(PLANES), FN(WALKS), FN(SLABS) };
 
 /* Blocked memory: a row goes through its blocks. */
 static int FN(joint)(const cynorm_lrn_tile *t) { return t->windows && t->pitch[1] == t->count[0]; }
@@ -703,7 +785,7 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
         return 0;
     if (t->windows == 0) return t->count[1] * t->count[2] == 1 ? FN(BLOCKS) : 0;
     if (reach != t->left) return 0;
-    if (w->step == 1) return FN(BLOCKS);
+    if (w->step == 1) return FN(PLANES);
     return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
 }
 
@@ -711,8 +793,22 @@ static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 
 
 /* Bytes of scratch: what is kept between blocks; a row that is no one's; rows of dst until they are copied. */
 static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t slabs = (t->windows ? (backward ? 5 : 2) : (backward ? 3 : 1)) * t->left;
+    const int64_t slabs = (backward ? 3 : 1) * t->left;
     return FN(whole_lines)((t->count[0] + VL) * slabs * (int64_t)sizeof(real));
+}
+
+/* Rows of planes that are worked on at once, of so many elements; reals of scratch for these and the rows around. */
+#define CYNORM_PLANE 16384
+static int64_t FN(plane_step)(const cynorm_lrn_tile *t) {
+    const int64_t rows = CYNORM_PLANE / t->count[0], least = 4 * t->left, all = t->extent;
+    return all < least ? all : rows < least ? least : rows < all ? rows : all;
+}
+static int64_t FN(plane_reals)(const cynorm_lrn_tile *t, int around) {
+    return ((FN(plane_step)(t) + around * t->left) * t->count[0] + 3 * VL - 1) / VL * VL;
+}
+static int64_t FN(plane_bytes)(const cynorm_lrn_tile *t, int backward) {
+    const int64_t each = FN(plane_reals)(t, 2), reals = backward ? FN(plane_reals)(t, 4) + 2 * each : each;
+    return 64 + reals * (int64_t)sizeof(real);
 }
 
 /* Rows of scratch for each walk, reals of a row, bytes of all. */
@@ -760,6 +856,7 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS):
         return (size_t)(FN(kept_bytes)(t, backward) + (1 + 2 * CYNORM_BLOCK) * FN(row_bytes)(t) + CYNORM_STAGE);
+    case FN(PLANES): return (size_t)FN(plane_bytes)(t, backward);
     case FN(WALKS): return (size_t)(FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
     case FN(ROWS): {
         int64_t bytes = FN(rows_stage)(t);
@@ -791,25 +888,21 @@ static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src,
     }
 }
 
-/* All planes of levels 1 and 2, one after the other. */
 static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
-    const int dtype = t->src.dtype, both = t->windows != 0;
+    const int dtype = t->src.dtype;
     const int64_t row = t->count[0] * cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
     /* dst goes past the cache as it is made, or through a stage, as many slabs at once as lie side by side */
     const int by_lines = FN(by_lines)(t, row), together = t->dst.streamed == row;
     const int staged = t->streaming && !by_lines && (together || row >= CYNORM_STREAM_LEAST);
     const int64_t most = together && CYNORM_STAGE > CYNORM_BLOCK * row ? CYNORM_STAGE / row : CYNORM_BLOCK;
-    /* the next block, or, where rows of a plane are short, so many that memory has the time */
-    const int64_t ahead = CYNORM_BLOCK + (both ? CYNORM_AHEAD / row : 0);
     block_t b = {.kept = t->scratch, .length = t->count[0], .q = FN(coefficients_of)(t),
-                 .src_ahead = ahead * t->src.streamed, .diff_ahead = ahead * t->diff_dst.streamed,
+                 .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
                  .streaming = t->streaming && by_lines};
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch;
     char *stage = unused + CYNORM_BLOCK * pitch;
     void (*run)(const block_t *) =
-        (both ? FN(both_loops) : FN(block_loops))[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
-    /* what is kept for the first block comes of the one before it and, in backward of a plane, of the one before that */
-    const int64_t earlier = both && t->begin > 0 ? 2 : both || backward || t->begin > 0;
+        FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
+    const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
     for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
         const int64_t i1 = plane % t->count[1], i2 = plane / t->count[1];
 #define MEMORY(name) t->name.data + i1 * t->name.stride[1] + i2 * t->name.stride[2]
@@ -833,6 +926,89 @@ static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
             copied = done;
         }
     }
+}
+
+/* Sums along rows [begin, end) of a plane whose row 0 is `data`; rows that are not there are zeros. */
+static void FN(sums_along)(plane_t *p, void (*run)(plane_t *), const char *data, int64_t pitch, int64_t begin,
+                           int64_t end, int64_t extent, real *out) {
+    const int64_t from = begin > 0 ? begin : 0, to = end < extent ? end : extent;
+    const int64_t before = from - begin, after = end - (to > from ? to : from);
+    const int64_t row = p->width * (int64_t)sizeof(real);
+    p->from = data + from * pitch, p->pitch = pitch, p->rows = to - from, p->out = out + before * p->width;
+    memset(out, 0, (size_t)(before * row));
+    if (p->rows > 0) run(p);
+    memset(out + (end - after - begin) * p->width, 0, (size_t)(after * row));
+}
+
+/* Rows in runs of as many as lie side by side. */
+static void FN(run_rows)(plane_t *p, void (*run)(plane_t *), const cynorm_lrn_tile *t, int64_t rows,
+                         int together) {
+    for (int64_t n; rows > 0; rows -= n) {
+        n = together ? rows : 1;
+        p->length = n * p->width;
+        run(p);
+        p->src += n * t->src.streamed, p->diff_dst += n * t->diff_dst.streamed, p->dst += n * t->dst.streamed;
+        p->sums += p->length, p->weighted += p->length;
+    }
+}
+
+/* Planes one after the other, some rows at a time. */
+static void FN(narrow_planes)(const cynorm_lrn_tile *t, int backward) {
+    const int dtype = t->src.dtype, reach = (int)t->left, around = (1 + backward) * reach;
+    const int64_t size = cynorm_itemsize(dtype), width = t->count[0], row = width * size;
+    const int64_t step = FN(plane_step)(t), ahead = CYNORM_AHEAD * 2 / row;
+    const int together = t->src.streamed == row && t->dst.streamed == row &&
+                         (!backward || t->diff_dst.streamed == row);
+    const int64_t run_bytes = together ? (t->end - t->begin) * row : row;
+    const int64_t window = 2 * reach * width * (int64_t)sizeof(real); /* what the next rows need of these */
+    void (*run)(plane_t *) = FN(plane_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
+    void (*finish)(plane_t *) = backward ? FN(plane_results)[dtype][reach - 1] : run;
+    real *const square_sums = (real *)((char *)t->scratch + 64);
+    real *const term_sums = square_sums + FN(plane_reals)(t, 2 + 2 * backward);
+    real *const all_weighted = term_sums + FN(plane_reals)(t, 2);
+    plane_t p = {.width = width, .q = FN(coefficients_of)(t), .line = t->scratch,
+                 .src_ahead = ahead * t->src.streamed, .diff_ahead = ahead * t->diff_dst.streamed};
+    p.streaming = t->streaming && FN(of_whole_elements)(&t->dst) &&
+                  (run_bytes >= CYNORM_STREAM_LEAST || (together && t->dst.stride[1] == run_bytes));
+    for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
+        const int64_t i1 = plane % t->count[1], i2 = plane / t->count[1];
+#define MEMORY(name) (t->name.data + i1 * t->name.stride[1] + i2 * t->name.stride[2])
+        const char *src = MEMORY(src), *diff_dst = MEMORY(diff_dst);
+        char *dst = MEMORY(dst);
+#undef MEMORY
+        int64_t squares = t->begin - around, terms = t->begin - reach; /* the next rows */
+        const real *old_squares = NULL, *old_terms = NULL, *old_weighted = NULL;
+        for (int64_t a = t->begin, b; a < t->end; a = b) {
+            b = a + step < t->end ? a + step : t->end;
+            const int64_t first = backward ? terms : a; /* row whose window is the first of the sums */
+/* where the vectors of a row begin as those of dst do */
+#define AS_DST(kept, row) ((kept) + (((intptr_t)dst / size + (row) * width) & (VL - 1)))
+            real *sums = AS_DST(square_sums, first), *sums_of_terms = AS_DST(term_sums, a);
+            real *weighted = AS_DST(all_weighted, a - reach);
+            if (old_squares) memmove(sums, old_squares, (size_t)window);
+            FN(sums_along)(&p, FN(plane_squares)[dtype][reach - 1], src, t->src.streamed, squares, b + around,
+                           t->extent, sums + (squares - first + reach) * width);
+            if (backward) {
+                const int64_t from = terms > 0 ? terms : 0, to = b + reach < t->extent ? b + reach : t->extent;
+                const char *made = (const char *)(sums - first * width); /* what would be the terms of row 0 */
+                if (old_terms) memmove(sums_of_terms, old_terms, (size_t)window);
+                if (old_weighted) memmove(weighted, old_weighted, (size_t)window);
+                p.src = src + from * t->src.streamed, p.diff_dst = diff_dst + from * t->diff_dst.streamed;
+                p.sums = sums + (from - first) * width, p.weighted = weighted + (from - a + reach) * width;
+                FN(run_rows)(&p, run, t, to - from, together);
+                FN(sums_along)(&p, FN(plane_terms)[reach - 1], made, width * (int64_t)sizeof(real), terms, b + reach,
+                               t->extent, sums_of_terms + (terms - a + reach) * width);
+                old_terms = sums_of_terms + (b - a) * width, old_weighted = weighted + (b - a) * width;
+            }
+            p.src = src + a * t->src.streamed, p.dst = dst + a * t->dst.streamed;
+            p.sums = backward ? sums_of_terms : sums, p.weighted = weighted + reach * width;
+            FN(run_rows)(&p, finish, t, b - a, together);
+            squares = b + around, terms = b + reach;
+            old_squares = sums + ((backward ? terms : b) - first) * width;
+        }
+#undef AS_DST
+    }
+    FN(put_unfinished)(&p);
 }
 
 /* Rows that the loop cannot read or write in place are packed, a slab at a time. */
@@ -943,6 +1119,7 @@ static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS): FN(narrow_blocks)(t, backward); break;
     case FN(ROWS): FN(narrow_rows)(t, backward); break;
+    case FN(PLANES): FN(narrow_planes)(t, backward); break;
     case FN(WALKS): FN(narrow_walks)(t, backward); break;
     case FN(SLABS): FN(lrn_by_slabs)(t, backward); break;
     default: FN(lrn_tile)(t, backward);
@@ -955,6 +1132,7 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 #undef block_t
 #undef rows_t
 #undef walk_t
+#undef plane_t
 #undef window_t
 #undef sums_t
 #undef stage_t
