@@ -18,9 +18,9 @@ mp.prec = 200
 CASES = {
     "elu": ({}, lambda x: x if x >= 0 else mp.expm1(x), lambda x: 1 if x >= 0 else mp.exp(x), 1.5, 1),
     "celu": ({"alpha": -1.0}, lambda x: x if x >= 0 else -mp.expm1(-x), lambda x: 1 if x >= 0 else mp.exp(-x), 1.5, 1),
-    "sigmoid": ({}, lambda x: 1 / (1 + mp.exp(-x)), lambda x: 1 / (2 + mp.exp(x) + mp.exp(-x)), 2, 3),
+    "sigmoid": ({}, lambda x: 1 / (1 + mp.exp(-x)), lambda x: 1 / (2 + mp.exp(x) + mp.exp(-x)), 2, 2.5),
     "softplus": ({}, lambda x: mp.log1p(mp.exp(x)), lambda x: 1 / (1 + mp.exp(-x)), 2, 2),
-    "tanh": ({}, mp.tanh, lambda x: mp.sech(x) ** 2, 2, 3),
+    "tanh": ({}, mp.tanh, lambda x: mp.sech(x) ** 2, 2, 2.5),
 }  # fmt: skip
 # Of -infinity, infinity: the values, then the derivatives.
 AT_INFINITY = {
