@@ -56,6 +56,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t pitch[3]
         int64_t origin, size, missing
         int64_t grouped, last_group
+        int64_t before, after
         int64_t reach_terms[3][2]
         int64_t reach_src[3][2]
         cynorm_lrn_window window[2]

@@ -460,6 +460,9 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
         index /= plan.cuts[i]
         axis = &plan.level[i]
         t.count[i] = min(plan.cut[i], axis.extent - at)
+        if i == 0 and plan.cut[0] * cynorm_itemsize(t.src.dtype) >= LINE:
+            t.before = at
+            t.after = axis.extent - at - t.count[0]
         shift(&t, axis, at)
         if axis.windowed and not plan.joint and plan.cuts[i] > 1:
             # diff_src at i needs terms at i-right .. i+left, and those need squares at left and right of them

@@ -266,6 +266,8 @@ typedef struct {
     int64_t count[3], pitch[3], origin, size, missing;
     /* where the streamed axis is groups of a level's entries: that level, else -1, and its count in the last slab */
     int64_t grouped, last_group;
+    /* entries of level 0 that tiles on either side have, where each has a line of memory or more */
+    int64_t before, after;
     /* how far the terms of backward, and the squares, reach beyond the outputs (before, after), cut at the tensor */
     int64_t reach_terms[3][2], reach_src[3][2];
     cynorm_lrn_window window[2];

@@ -29,6 +29,11 @@ CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int stre
 
 /* ---- windows along the stream ---- */
 
+#ifndef CYNORM_PIECE
+#define CYNORM_PIECE
+typedef struct { char *dst; const char *src; int64_t n; } cynorm_piece; /* bytes to be copied */
+#endif
+
 #define block_t FN(cynorm_lrn_block)
 typedef struct {
     const char *src[CYNORM_BLOCK + 2 * CYNORM_REACH], *diff_dst[CYNORM_BLOCK];
@@ -38,6 +43,9 @@ typedef struct {
     int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
     coefficients q;
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
+    /* dst of the block before, on its way past the cache: as many bytes, whole lines, of each piece of it */
+    cynorm_piece late[CYNORM_BLOCK];
+    int64_t late_bytes;
 } block_t;
 
 /* Elements stand by themselves here, so that two vectors of bfloat16 are taken at a time: the even and the odd ones. */
@@ -60,6 +68,13 @@ CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int stream
 #endif
     FN(put_narrow)(p, v, dtype, n, streaming);
     (void)even, (void)part;
+}
+
+/* Stores past the cache wait for memory, which has the time while a block is worked on: at each step a line of each piece. */
+CYNORM_INLINE void FN(send_late)(const block_t *b, int64_t at) {
+    if (at & 63 || at >= b->late_bytes) return;
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) cynorm_stream_line(b->late[j].dst + at, b->late[j].src + at);
 }
 
 /* `together`: of how many slabs powers are taken at once; `even`: what put_part keeps of each. */
@@ -615,11 +630,14 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         int64_t i = 0;                                                                                         \
         if (CYNORM_##T == CYNORM_BF16)                                                                         \
             for (; i + 2 * VL <= b.length; i += 2 * VL) {                                                      \
+                FN(send_late)(&b, i * cynorm_itemsize(CYNORM_##T));                                            \
                 FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(EVEN), even);           \
                 FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ODD), even);            \
             }                                                                                                  \
-        for (; i + VL <= b.length; i += VL)                                                                    \
+        for (; i + VL <= b.length; i += VL) {                                                                  \
+            FN(send_late)(&b, i * cynorm_itemsize(CYNORM_##T));                                                \
             FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ALL), even);                \
+        }                                                                                                      \
         if (i < b.length)                                                                                      \
             FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, beta, 1, FN(ALL), even);             \
     }                                                                                                          \
@@ -789,12 +807,14 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
 }
 
+#define CYNORM_OVERLAP 32 /* at most: elements of a line */
+
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
 /* Bytes of scratch: what is kept between blocks; a row that is no one's; rows of dst until they are copied. */
 static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
     const int64_t slabs = (backward ? 3 : 1) * t->left;
-    return FN(whole_lines)((t->count[0] + VL) * slabs * (int64_t)sizeof(real));
+    return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP + VL) * slabs * (int64_t)sizeof(real));
 }
 
 /* Rows of planes that are worked on at once, of so many elements; reals of scratch for these and the rows around. */
@@ -821,11 +841,13 @@ static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
 }
 
 static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
-    return FN(whole_lines)(t->count[0] * cynorm_itemsize(t->dst.dtype));
+    return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP) * cynorm_itemsize(t->dst.dtype));
 }
 
 #define CYNORM_STAGE 8192
 #define CYNORM_AHEAD 4096
+
+static int64_t FN(block_stage)(const cynorm_lrn_tile *t) { return CYNORM_BLOCK * FN(row_bytes)(t) + CYNORM_STAGE; }
 
 /* ---- of rows ---- */
 
@@ -855,7 +877,7 @@ static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS):
-        return (size_t)(FN(kept_bytes)(t, backward) + (1 + 2 * CYNORM_BLOCK) * FN(row_bytes)(t) + CYNORM_STAGE);
+        return (size_t)(FN(kept_bytes)(t, backward) + (1 + CYNORM_BLOCK) * FN(row_bytes)(t) + 2 * FN(block_stage)(t));
     case FN(PLANES): return (size_t)FN(plane_bytes)(t, backward);
     case FN(WALKS): return (size_t)(FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
     case FN(ROWS): {
@@ -888,43 +910,83 @@ static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src,
     }
 }
 
+/* Pieces leave for dst: up to `late` bytes of each, whole lines, while the next block is worked on, the rest now. */
+static void FN(send)(block_t *b, const cynorm_piece *pieces, int64_t late) {
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        cynorm_piece *p = &b->late[j];
+        *p = pieces[j];
+        const int64_t head = -(intptr_t)p->dst & 63, n = head < p->n ? head : p->n;
+        cynorm_stream_copy(p->dst, p->src, n);
+        p->dst += n, p->src += n, p->n -= n;
+        if (late > p->n / 64 * 64) late = p->n / 64 * 64;
+    }
+    for (int j = 0; j < CYNORM_BLOCK; j++)
+        cynorm_stream_copy(b->late[j].dst + late, b->late[j].src + late, b->late[j].n - late);
+    b->late_bytes = late;
+}
+
+/* dst of the slabs from v on, `slabs` rows of the stage, as pieces. Where rows lie side by side, they are one piece of
+ * memory, cut where lines begin; else each is one. Of the lines that two tiles share, the later tile writes all. */
+static void FN(pieces_of)(cynorm_piece *pieces, const cynorm_lrn_tile *t, int64_t v, int64_t slabs, const char *stage,
+                          int64_t row, int64_t overlap, int together) {
+    char *dst = t->dst.data + v * t->dst.streamed - overlap;
+    for (int64_t j = 0, done = 0; j < CYNORM_BLOCK; j++, dst += t->dst.streamed, stage += row) {
+        int64_t from = 0, to = j < slabs ? row : 0;
+        if (together) {
+            char *first = dst - j * row;
+            const int64_t end = slabs * row * (j + 1) / CYNORM_BLOCK, cut = end - ((intptr_t)(first + end) & 63);
+            from = done - j * row, to = (j == CYNORM_BLOCK - 1 ? end : cut > done ? cut : done) - j * row;
+            done = to + j * row;
+        } else if (to) {
+            if (overlap) from = overlap - ((intptr_t)(dst + overlap) & 63);
+            if (t->after) to -= (intptr_t)(dst + row) & 63;
+        }
+        pieces[j] = (cynorm_piece){dst + from, stage + from, to - from};
+    }
+}
+
 static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype;
-    const int64_t row = t->count[0] * cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
+    const int64_t size = cynorm_itemsize(dtype), whole = (t->before + t->count[0] + t->after) * size;
     /* dst goes past the cache as it is made, or through a stage, as many slabs at once as lie side by side */
-    const int by_lines = FN(by_lines)(t, row), together = t->dst.streamed == row;
-    const int staged = t->streaming && !by_lines && (together || row >= CYNORM_STREAM_LEAST);
+    const int by_lines = FN(by_lines)(t, t->count[0] * size), alone = !t->before && !t->after;
+    const int together = alone && t->dst.streamed == t->count[0] * size;
+    const int staged = t->streaming && !by_lines && (together || whole >= CYNORM_STREAM_LEAST);
+    /* a tile has a line of the one before it: what they share of dst is made whole */
+    const int64_t overlap = staged && t->before ? 64 : 0, row = t->count[0] * size + overlap, pitch = FN(row_bytes)(t);
     const int64_t most = together && CYNORM_STAGE > CYNORM_BLOCK * row ? CYNORM_STAGE / row : CYNORM_BLOCK;
-    block_t b = {.kept = t->scratch, .length = t->count[0], .q = FN(coefficients_of)(t),
+    block_t b = {.kept = t->scratch, .length = row / size, .q = FN(coefficients_of)(t),
                  .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
                  .streaming = t->streaming && by_lines};
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch;
-    char *stage = unused + CYNORM_BLOCK * pitch;
+    char *stages = unused + CYNORM_BLOCK * pitch, *stage = stages; /* one is filled while the other is sent */
     void (*run)(const block_t *) =
         FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
     const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
-    for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
-        const int64_t i1 = plane % t->count[1], i2 = plane / t->count[1];
-#define MEMORY(name) t->name.data + i1 * t->name.stride[1] + i2 * t->name.stride[2]
-        const char *src = MEMORY(src), *diff_dst = backward ? MEMORY(diff_dst) : NULL;
-        char *dst = MEMORY(dst);
-#undef MEMORY
-        int64_t copied = t->begin; /* slabs of dst that have left the stage */
-        memset(t->scratch, 0, (size_t)(unused - (char *)t->scratch));
-        for (int64_t c = t->begin - CYNORM_BLOCK * earlier; c < t->end; c += CYNORM_BLOCK) {
-            const int64_t done = c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end;
-            FN(set_block)(&b, t, src, diff_dst, c, zeros);
-            b.finish = c >= t->begin;
-            for (int j = 0; j < CYNORM_BLOCK; j++)
-                b.dst[j] = !b.finish || c + j >= t->end ? unused + j * pitch
-                           : staged ? stage + (c + j - copied) * row : dst + (c + j) * t->dst.streamed;
-            run(&b);
-            if (!staged || !b.finish || (done < t->end && done + CYNORM_BLOCK - copied <= most)) continue;
-            const int64_t slabs = done - copied, at_once = together ? slabs : 1;
-            for (int64_t v = 0; v < slabs; v += at_once)
-                cynorm_stream_copy(dst + (copied + v) * t->dst.streamed, stage + v * row, at_once * row);
-            copied = done;
+    const char *src = t->src.data - overlap, *diff_dst = backward ? t->diff_dst.data - overlap : NULL;
+    char *dst = t->dst.data - overlap;
+    int64_t sent = t->begin; /* slabs of dst that have left the stage */
+    memset(t->scratch, 0, (size_t)(unused - (char *)t->scratch));
+    for (int64_t c = t->begin - CYNORM_BLOCK * earlier; c < t->end; c += CYNORM_BLOCK) {
+        const int64_t done = c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end;
+        FN(set_block)(&b, t, src, diff_dst, c, zeros);
+        b.finish = c >= t->begin;
+        for (int j = 0; j < CYNORM_BLOCK; j++) {
+            const int unfinished = !b.finish || c + j >= t->end;
+            char *at = dst + (c + j) * t->dst.streamed;
+            b.dst[j] = unfinished ? unused + j * pitch : staged ? stage + (c + j - sent) * row : at;
+            if (!staged || unfinished) continue; /* else: lines that are written in part */
+            if (!t->before) __builtin_prefetch(at, 1);
+            if (!t->after) __builtin_prefetch(at + row - 1, 1);
         }
+        run(&b);
+        b.late_bytes = 0;
+        if (!staged || !b.finish || (done < t->end && done + CYNORM_BLOCK - sent <= most)) continue;
+        cynorm_piece pieces[CYNORM_BLOCK];
+        FN(pieces_of)(pieces, t, sent, done - sent, stage, row, overlap, together);
+        FN(send)(&b, pieces, done < t->end ? row & -64 : 0);
+        stage = stage == stages ? stages + FN(block_stage)(t) : stages;
+        sent = done;
     }
 }
 

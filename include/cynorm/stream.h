@@ -31,13 +31,17 @@ CYNORM_INLINE void cynorm_stream(char *p, const void *v, size_t n) {
     memcpy(p, v, n);
 }
 
+/* A line, to where one begins. */
+CYNORM_INLINE void cynorm_stream_line(char *dst, const char *src) {
+    for (int j = 0; j < 64; j += CYNORM_VBYTES) cynorm_stream(dst + j, src + j, CYNORM_VBYTES);
+}
+
 /* Whole lines of dst bypass the cache; loads need no alignment. */
 static inline void cynorm_stream_copy(char *dst, const char *src, int64_t n) {
     int64_t i = -(intptr_t)dst & 63;
     if (i > n) i = n;
     if (i) memcpy(dst, src, (size_t)i);
-    for (; i + 64 <= n; i += 64)
-        for (int j = 0; j < 64; j += CYNORM_VBYTES) cynorm_stream(dst + i + j, src + i + j, CYNORM_VBYTES);
+    for (; i + 64 <= n; i += 64) cynorm_stream_line(dst + i, src + i);
     if (i < n) memcpy(dst + i, src + i, (size_t)(n - i));
 }
 
