@@ -345,8 +345,8 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
         CYNORM_EACH out[k] = a[k] * (kind == CYNORM_BETA_HALF ? FN(rsqrt)(x[k], dtype)
                                      : kind == CYNORM_BETA_ONE ? r[k]
                                      : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
-                                     : kind == CYNORM_BETA_HUGE ? x[k] /* to be mended */
-                                     : out[k]);
+                                     : kind == CYNORM_BETA_ANY ? out[k]
+                                     : x[k]); /* to be mended */
     }
     CYNORM_EACH {
         if (__builtin_expect(kind == CYNORM_BETA_HUGE || FN(any_abnormal)(x[k]), 0)) {
