@@ -678,8 +678,6 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     FN(run_loop)(l, dtype, s->window, s->backward);
 }
 
-static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
-
 /* Whether every row of dst begins at a line and ends at a vector that is one. */
 static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row) {
     return !(((intptr_t)t->dst.data | t->dst.streamed | t->dst.stride[1] | t->dst.stride[2] | row) & 63) &&

@@ -14,6 +14,10 @@
 #ifndef CYNORM_LRN_NARROW_H
 #define CYNORM_LRN_NARROW_H
 enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side but along level 0 */
+/* Bytes of dst that wait for more slabs, or that reads of planes run ahead; elements of planes worked on at once; the most
+ * elements of a line. */
+enum { CYNORM_STAGE = 8192, CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384, CYNORM_OVERLAP = 32 };
+typedef struct { char *dst; const char *src; int64_t n; } cynorm_piece; /* bytes to be copied */
 #endif
 
 /* The sum of a window, its latest cell last. */
@@ -28,11 +32,6 @@ CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int stre
 }
 
 /* ---- windows along the stream ---- */
-
-#ifndef CYNORM_PIECE
-#define CYNORM_PIECE
-typedef struct { char *dst; const char *src; int64_t n; } cynorm_piece; /* bytes to be copied */
-#endif
 
 #define block_t FN(cynorm_lrn_block)
 typedef struct {
@@ -626,7 +625,7 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
         const block_t b = *given;                                                                              \
         const int beta = kind;                                                                                 \
-        vec even[CYNORM_BLOCK];                                                                                \
+        vec even[CYNORM_BLOCK] = {0};                                                                          \
         int64_t i = 0;                                                                                         \
         if (CYNORM_##T == CYNORM_BF16)                                                                         \
             for (; i + 2 * VL <= b.length; i += 2 * VL) {                                                      \
@@ -779,6 +778,8 @@ static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES
 
 enum { FN(BLOCKS) = 1, FN(ROWS), FN(PLANES), FN(WALKS), FN(SLABS) };
 
+static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
+
 /* Blocked memory: a row goes through its blocks. */
 static int FN(joint)(const cynorm_lrn_tile *t) { return t->windows && t->pitch[1] == t->count[0]; }
 
@@ -793,21 +794,17 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right) {
-        const int pays = CYNORM_PICKS > (t->diff_dst.data != NULL);
+        const int pays = CYNORM_PICKS >= (t->diff_dst.data ? 2 : 1);
         return reach || (pays && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
     }
-    const int narrow = t->left == t->right && t->left <= CYNORM_REACH;
-    if (FN(slabs_serve)(t) && !(narrow && t->count[1] * t->count[2] == 1)) return FN(SLABS);
-    if (!t->left || !narrow || t->y.data || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) ||
-        !FN(contiguous)(&t->dst))
-        return 0;
-    if (t->windows == 0) return t->count[1] * t->count[2] == 1 ? FN(BLOCKS) : 0;
-    if (reach != t->left) return 0;
+    if (t->y.data || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst)) return 0;
+    const int narrow = t->left && t->left == t->right && t->left <= CYNORM_REACH;
+    if (!t->windows && narrow && t->count[1] * t->count[2] == 1) return FN(BLOCKS);
+    if (!t->windows) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
+    if (!narrow || reach != t->left) return 0;
     if (w->step == 1) return FN(PLANES);
     return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
 }
-
-#define CYNORM_OVERLAP 32 /* at most: elements of a line */
 
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
@@ -818,7 +815,6 @@ static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
 }
 
 /* Rows of planes that are worked on at once, of so many elements; reals of scratch for these and the rows around. */
-#define CYNORM_PLANE 16384
 static int64_t FN(plane_step)(const cynorm_lrn_tile *t) {
     const int64_t rows = CYNORM_PLANE / t->count[0], least = 4 * t->left, all = t->extent;
     return all < least ? all : rows < least ? least : rows < all ? rows : all;
@@ -843,9 +839,6 @@ static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
 static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
     return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP) * cynorm_itemsize(t->dst.dtype));
 }
-
-#define CYNORM_STAGE 8192
-#define CYNORM_AHEAD 4096
 
 static int64_t FN(block_stage)(const cynorm_lrn_tile *t) { return CYNORM_BLOCK * FN(row_bytes)(t) + CYNORM_STAGE; }
 
@@ -960,8 +953,7 @@ static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
                  .streaming = t->streaming && by_lines};
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch;
     char *stages = unused + CYNORM_BLOCK * pitch, *stage = stages; /* one is filled while the other is sent */
-    void (*run)(const block_t *) =
-        FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
+    void (*run)(const block_t *) = FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
     const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
     const char *src = t->src.data - overlap, *diff_dst = backward ? t->diff_dst.data - overlap : NULL;
     char *dst = t->dst.data - overlap;
@@ -1018,7 +1010,7 @@ static void FN(run_rows)(plane_t *p, void (*run)(plane_t *), const cynorm_lrn_ti
 static void FN(narrow_planes)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype, reach = (int)t->left, around = (1 + backward) * reach;
     const int64_t size = cynorm_itemsize(dtype), width = t->count[0], row = width * size;
-    const int64_t step = FN(plane_step)(t), ahead = CYNORM_AHEAD * 2 / row;
+    const int64_t step = FN(plane_step)(t), ahead = CYNORM_AHEAD / row;
     const int together = t->src.streamed == row && t->dst.streamed == row &&
                          (!backward || t->diff_dst.streamed == row);
     const int64_t run_bytes = together ? (t->end - t->begin) * row : row;

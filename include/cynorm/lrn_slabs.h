@@ -266,11 +266,11 @@ static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
     return sizeof(slabs_t) + (size_t)(sums + rows * FN(slab_row_bytes)(t));
 }
 
-/* Whether this serves a tile. In planes smaller than a vector, lrn.h's loop goes from one to the next. */
+/* Whether this serves a tile whose rows are contiguous, windows along the stream alone. In planes smaller than a vector,
+ * lrn.h's loop goes from one to the next. */
 static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     const int64_t n = t->left + t->right + 1;
-    return !t->omega.data && !t->y.data && !t->windows && t->count[0] >= VL && n > 1 && n <= CYNORM_SLABS_MOST &&
-           FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
+    return t->count[0] >= VL && n > 1 && n <= CYNORM_SLABS_MOST;
 }
 
 static slab_sums FN(slab_sums_in)(const cynorm_lrn_tile *t, real *scratch) {
