@@ -377,6 +377,21 @@ def test_images_past_the_cache(region, layout, dtype, size):
         lines[:] = 7
 
 
+@pytest.mark.parametrize("size", [5, 7])
+@pytest.mark.parametrize("backward, shape", [(False, (1, 17, 63 * 1024 + 10)), (True, (1, 50, 31 * 512 + 10))])
+def test_last_tile_of_few_cells(backward, shape, size):
+    """The last tile along a plane may have less than a vector: it shares a line of dst with the one before."""
+    lrn = cynorm.LRN(size, 0.5, layout="NCW")
+    src, diff_dst = np.random.default_rng(0).standard_normal((2, *shape), dtype=np.float32)
+    run, tensors = (lrn.backward, (diff_dst, src)) if backward else (lrn.forward, (src,))
+    room = np.zeros(src.size + 16, np.float32)
+    for begin in 0, 3:
+        out = room[begin : begin + src.size].reshape(shape)
+        run(*tensors, out=out, num_threads=2)
+        assert_same_bits(out[..., -99:], run(*(np.ascontiguousarray(tensor[..., -99:]) for tensor in tensors)))
+        room[:] = 0
+
+
 @each_layout
 @each_region
 @each_dtype

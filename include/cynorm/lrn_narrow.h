@@ -9,15 +9,13 @@
  * added. Where it lies along level 1 (and the stream), the cells beside a vector are the vectors before. A window's
  * sum is made in lrn.h's order, so that each way gives the bits that lrn.h's own loop would.
  *
- * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied. */
+ * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied (lrn_stage.h). */
 
 #ifndef CYNORM_LRN_NARROW_H
 #define CYNORM_LRN_NARROW_H
 enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side but along level 0 */
-/* Bytes of dst that wait for more slabs, or that reads of planes run ahead; elements of planes worked on at once; the most
- * elements of a line. */
-enum { CYNORM_STAGE = 8192, CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384, CYNORM_OVERLAP = 32 };
-typedef struct { char *dst; const char *src; int64_t n; } cynorm_piece; /* bytes to be copied */
+/* Bytes that reads of planes run ahead; elements of planes worked on at once. */
+enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
 #endif
 
 /* The sum of a window, its latest cell last. */
@@ -42,9 +40,7 @@ typedef struct {
     int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
     coefficients q;
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
-    /* dst of the block before, on its way past the cache: as many bytes, whole lines, of each piece of it */
-    cynorm_piece late[CYNORM_BLOCK];
-    int64_t late_bytes;
+    const cynorm_late *late; /* dst of the block before */
 } block_t;
 
 /* Elements stand by themselves here, so that two vectors of bfloat16 are taken at a time: the even and the odd ones. */
@@ -67,13 +63,6 @@ CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int stream
 #endif
     FN(put_narrow)(p, v, dtype, n, streaming);
     (void)even, (void)part;
-}
-
-/* Stores past the cache wait for memory, which has the time while a block is worked on: at each step a line of each piece. */
-CYNORM_INLINE void FN(send_late)(const block_t *b, int64_t at) {
-    if (at & 63 || at >= b->late_bytes) return;
-#pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_BLOCK; j++) cynorm_stream_line(b->late[j].dst + at, b->late[j].src + at);
 }
 
 /* `together`: of how many slabs powers are taken at once; `even`: what put_part keeps of each. */
@@ -629,12 +618,12 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         int64_t i = 0;                                                                                         \
         if (CYNORM_##T == CYNORM_BF16)                                                                         \
             for (; i + 2 * VL <= b.length; i += 2 * VL) {                                                      \
-                FN(send_late)(&b, i * cynorm_itemsize(CYNORM_##T));                                            \
+                cynorm_send_late(b.late, 0, CYNORM_BLOCK, i * cynorm_itemsize(CYNORM_##T));             \
                 FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(EVEN), even);           \
                 FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ODD), even);            \
             }                                                                                                  \
         for (; i + VL <= b.length; i += VL) {                                                                  \
-            FN(send_late)(&b, i * cynorm_itemsize(CYNORM_##T));                                                \
+            cynorm_send_late(b.late, 0, CYNORM_BLOCK, i * cynorm_itemsize(CYNORM_##T));                 \
             FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ALL), even);                \
         }                                                                                                      \
         if (i < b.length)                                                                                      \
@@ -806,9 +795,7 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
 }
 
-static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
-
-/* Bytes of scratch: what is kept between blocks; a row that is no one's; rows of dst until they are copied. */
+/* Bytes of what is kept between blocks. */
 static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
     const int64_t slabs = (backward ? 3 : 1) * t->left;
     return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP + VL) * slabs * (int64_t)sizeof(real));
@@ -835,12 +822,6 @@ static int64_t FN(walk_row)(const cynorm_lrn_tile *t) { return (t->count[1] + t-
 static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
     return (t->count[0] + VL - 1) / VL * FN(walk_rows)(t, backward) * FN(walk_row)(t) * (int64_t)sizeof(real);
 }
-
-static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
-    return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP) * cynorm_itemsize(t->dst.dtype));
-}
-
-static int64_t FN(block_stage)(const cynorm_lrn_tile *t) { return CYNORM_BLOCK * FN(row_bytes)(t) + CYNORM_STAGE; }
 
 /* ---- of rows ---- */
 
@@ -870,7 +851,8 @@ static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS):
-        return (size_t)(FN(kept_bytes)(t, backward) + (1 + CYNORM_BLOCK) * FN(row_bytes)(t) + 2 * FN(block_stage)(t));
+        return (size_t)(FN(kept_bytes)(t, backward) + (1 + CYNORM_BLOCK) * FN(row_bytes)(t) +
+                        2 * FN(stage_bytes)(t, CYNORM_BLOCK));
     case FN(PLANES): return (size_t)FN(plane_bytes)(t, backward);
     case FN(WALKS): return (size_t)(FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
     case FN(ROWS): {
@@ -903,82 +885,26 @@ static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src,
     }
 }
 
-/* Pieces leave for dst: up to `late` bytes of each, whole lines, while the next block is worked on, the rest now. */
-static void FN(send)(block_t *b, const cynorm_piece *pieces, int64_t late) {
-    for (int j = 0; j < CYNORM_BLOCK; j++) {
-        cynorm_piece *p = &b->late[j];
-        *p = pieces[j];
-        const int64_t head = -(intptr_t)p->dst & 63, n = head < p->n ? head : p->n;
-        cynorm_stream_copy(p->dst, p->src, n);
-        p->dst += n, p->src += n, p->n -= n;
-        if (late > p->n / 64 * 64) late = p->n / 64 * 64;
-    }
-    for (int j = 0; j < CYNORM_BLOCK; j++)
-        cynorm_stream_copy(b->late[j].dst + late, b->late[j].src + late, b->late[j].n - late);
-    b->late_bytes = late;
-}
-
-/* dst of the slabs from v on, `slabs` rows of the stage, as pieces. Where rows lie side by side, they are one piece of
- * memory, cut where lines begin; else each is one. Of the lines that two tiles share, the later tile writes all. */
-static void FN(pieces_of)(cynorm_piece *pieces, const cynorm_lrn_tile *t, int64_t v, int64_t slabs, const char *stage,
-                          int64_t row, int64_t overlap, int together) {
-    char *dst = t->dst.data + v * t->dst.streamed - overlap;
-    for (int64_t j = 0, done = 0; j < CYNORM_BLOCK; j++, dst += t->dst.streamed, stage += row) {
-        int64_t from = 0, to = j < slabs ? row : 0;
-        if (together) {
-            char *first = dst - j * row;
-            const int64_t end = slabs * row * (j + 1) / CYNORM_BLOCK, cut = end - ((intptr_t)(first + end) & 63);
-            from = done - j * row, to = (j == CYNORM_BLOCK - 1 ? end : cut > done ? cut : done) - j * row;
-            done = to + j * row;
-        } else if (to) {
-            if (overlap) from = overlap - ((intptr_t)(dst + overlap) & 63);
-            if (t->after) to -= (intptr_t)(dst + row) & 63;
-        }
-        pieces[j] = (cynorm_piece){dst + from, stage + from, to - from};
-    }
-}
-
 static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype;
-    const int64_t size = cynorm_itemsize(dtype), whole = (t->before + t->count[0] + t->after) * size;
-    /* dst goes past the cache as it is made, or through a stage, as many slabs at once as lie side by side */
-    const int by_lines = FN(by_lines)(t, t->count[0] * size), alone = !t->before && !t->after;
-    const int together = alone && t->dst.streamed == t->count[0] * size;
-    const int staged = t->streaming && !by_lines && (together || whole >= CYNORM_STREAM_LEAST);
-    /* a tile has a line of the one before it: what they share of dst is made whole */
-    const int64_t overlap = staged && t->before ? 64 : 0, row = t->count[0] * size + overlap, pitch = FN(row_bytes)(t);
-    const int64_t most = together && CYNORM_STAGE > CYNORM_BLOCK * row ? CYNORM_STAGE / row : CYNORM_BLOCK;
-    block_t b = {.kept = t->scratch, .length = row / size, .q = FN(coefficients_of)(t),
-                 .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
-                 .streaming = t->streaming && by_lines};
-    char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch;
-    char *stages = unused + CYNORM_BLOCK * pitch, *stage = stages; /* one is filled while the other is sent */
-    void (*run)(const block_t *) = FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
+    const int64_t size = cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
     const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
-    const char *src = t->src.data - overlap, *diff_dst = backward ? t->diff_dst.data - overlap : NULL;
-    char *dst = t->dst.data - overlap;
-    int64_t sent = t->begin; /* slabs of dst that have left the stage */
+    char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch; /* rows that are no one's */
+    out_t out;
+    FN(open_stage)(&out, t, t->dst.data, CYNORM_BLOCK, unused + CYNORM_BLOCK * pitch);
+    block_t b = {.kept = t->scratch, .length = out.row / size, .q = FN(coefficients_of)(t), .late = &out.late,
+                 .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
+                 .streaming = out.streaming};
+    void (*run)(const block_t *) = FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
+    const char *src = t->src.data - out.overlap, *diff_dst = backward ? t->diff_dst.data - out.overlap : NULL;
     memset(t->scratch, 0, (size_t)(unused - (char *)t->scratch));
     for (int64_t c = t->begin - CYNORM_BLOCK * earlier; c < t->end; c += CYNORM_BLOCK) {
-        const int64_t done = c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end;
         FN(set_block)(&b, t, src, diff_dst, c, zeros);
         b.finish = c >= t->begin;
-        for (int j = 0; j < CYNORM_BLOCK; j++) {
-            const int unfinished = !b.finish || c + j >= t->end;
-            char *at = dst + (c + j) * t->dst.streamed;
-            b.dst[j] = unfinished ? unused + j * pitch : staged ? stage + (c + j - sent) * row : at;
-            if (!staged || unfinished) continue; /* else: lines that are written in part */
-            if (!t->before) __builtin_prefetch(at, 1);
-            if (!t->after) __builtin_prefetch(at + row - 1, 1);
-        }
+        for (int j = 0; j < CYNORM_BLOCK; j++)
+            b.dst[j] = b.finish && c + j < t->end ? FN(row_of_dst)(&out, c + j) : unused + j * pitch;
         run(&b);
-        b.late_bytes = 0;
-        if (!staged || !b.finish || (done < t->end && done + CYNORM_BLOCK - sent <= most)) continue;
-        cynorm_piece pieces[CYNORM_BLOCK];
-        FN(pieces_of)(pieces, t, sent, done - sent, stage, row, overlap, together);
-        FN(send)(&b, pieces, done < t->end ? row & -64 : 0);
-        stage = stage == stages ? stages + FN(block_stage)(t) : stages;
-        sent = done;
+        if (b.finish) FN(leave_stage)(&out, c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end);
     }
 }
 
@@ -1183,6 +1109,7 @@ static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
 static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }
 static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 
+#undef out_t
 #undef block_t
 #undef rows_t
 #undef walk_t

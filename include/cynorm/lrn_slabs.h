@@ -5,12 +5,13 @@
  * in the first-level cache. A strip is also what memory has the time of: reads are asked for all along.
  *
  * With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the last block
- * left, and of the sums above these keeps S_B alone, of as many blocks as a window reaches over: S_2B and S_4B are
- * added up from it. */
+ * left, and of the sums above these keeps S_B alone, of as many blocks before it as a window reaches over: S_2B and S_4B
+ * are added up from it. All of it is replaced in place, line by line as it is read: stores elsewhere would each wait
+ * for a line of the second-level cache. */
 
 #ifndef CYNORM_LRN_SLABS_H
 #define CYNORM_LRN_SLABS_H
-/* Slabs of a block: their sums fit the registers. The widest window; blocks that it reaches over; vectors of a strip. */
+/* Slabs of a block: their sums fit the registers. The widest window; blocks that it reaches over; most vectors of a strip. */
 #ifdef __AVX512F__
 enum { CYNORM_SLABS = 8 };
 #else
@@ -25,7 +26,8 @@ typedef struct {
     int64_t n;             /* slabs of the window */
     int64_t pitch;         /* reals from a vector's S_B to those of the next */
     real *kept;            /* by vectors: S_1 to S_B/2 of the last slabs of the block before */
-    real *blocks, *block[CYNORM_BLOCKS]; /* by vectors: S_B of all blocks; of this one, the one before, ... */
+    int blocks;            /* before this one that a window reaches over */
+    real *block[CYNORM_BLOCKS]; /* by vectors: S_B of the block before, of the one before that, ... */
 } slab_sums;
 
 #define slabs_t FN(cynorm_lrn_slabs)
@@ -40,19 +42,21 @@ typedef struct {
     slab_sums squares, term_sums;
     coefficients q;
     int streaming;
+    const cynorm_late *late;              /* dst of the block before */
     real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64))); /* window sums, or terms */
 } slabs_t;
 
-/* S_B of slab j of the block `back` blocks ago, or, where j < 0, of the one before that. */
-CYNORM_INLINE vec FN(of_block)(const slab_sums *s, int64_t at, int j, int64_t back) {
-    return FN(load)(s->block[back + (j < 0)] + at + (j & (CYNORM_SLABS - 1)) * VL);
+/* S_B of slab j of the block `back` blocks ago, or, where j < 0, of the one before that; `own`: of this one. */
+CYNORM_INLINE vec FN(of_block)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back) {
+    if (own && !back && j >= 0) return own[j];
+    return FN(load)(s->block[back - (j >= 0)] + at + (j & (CYNORM_SLABS - 1)) * VL);
 }
 
 /* S_m likewise; m = B, 2B or 4B. */
-CYNORM_INLINE vec FN(of_blocks)(const slab_sums *s, int64_t at, int j, int64_t back, int m) {
-    vec sum = FN(of_block)(s, at, j, back);
-    if (m >= 2 * CYNORM_SLABS) sum += FN(of_block)(s, at, j, back + 1);
-    if (m >= 4 * CYNORM_SLABS) sum += FN(of_block)(s, at, j, back + 2) + FN(of_block)(s, at, j, back + 3);
+CYNORM_INLINE vec FN(of_blocks)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back, int m) {
+    vec sum = FN(of_block)(s, own, at, j, back);
+    if (m >= 2 * CYNORM_SLABS) sum += FN(of_block)(s, NULL, at, j, back + 1);
+    if (m >= 4 * CYNORM_SLABS) sum += FN(of_block)(s, NULL, at, j, back + 2) + FN(of_block)(s, NULL, at, j, back + 3);
     return sum;
 }
 
@@ -80,18 +84,23 @@ CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cel
         for (int j = CYNORM_SLABS - 1; j >= 0; j--) level[CYNORM_SLABS + j] += level[CYNORM_SLABS + j - m];
     }
     if (s->n < CYNORM_SLABS) return;
-#pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(s->block[0] + at + j * VL, level[CYNORM_SLABS + j]);
+    const vec *own = level + CYNORM_SLABS;
     int64_t back = 0;
 #pragma GCC unroll 8
-    for (int m = CYNORM_SLABS; m <= 4 * CYNORM_SLABS; m *= 2)
-        if (s->n & m) {
+    for (int m = CYNORM_SLABS; m <= 4 * CYNORM_SLABS; m *= 2) {
+        if (!(s->n & m)) continue;
+        if (!back) {
 #pragma GCC unroll 8
-            for (int j = 0; j < CYNORM_SLABS; j++)
-                sum[j] += m == CYNORM_SLABS && j >= low ? level[CYNORM_SLABS + j - low]
-                                                        : FN(of_blocks)(s, at, j - low, back, m);
-            back += m / CYNORM_SLABS;
+            for (int j = 0; j < CYNORM_SLABS; j++) sum[j] += FN(of_blocks)(s, own, at, j - low, 0, m);
+        } else {
+#pragma GCC unroll 8
+            for (int j = 0; j < CYNORM_SLABS; j++) sum[j] += FN(of_blocks)(s, NULL, at, j - low, back, m);
         }
+        back += m / CYNORM_SLABS;
+    }
+    if (!s->blocks) return;
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
 }
 
 /* Window sums of a strip's `vectors` from element i on; of n lanes. */
@@ -136,6 +145,8 @@ typedef struct {
     int64_t diff_ahead;
     coefficients q;
     int streaming;
+    const cynorm_late *late; /* piece `row` of it leaves with the row */
+    int row;
 } slab_row;
 
 /* `together` vectors of it, the first v vectors on from element i; of n lanes. */
@@ -161,6 +172,7 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, int64_t i, int64_t v, int
 #pragma GCC unroll 4
     for (int k = 0; k < together; k++) {
         char *dst = r->dst + (element + k * VL) * size;
+        if (stage != FN(SLAB_TERMS)) cynorm_send_late(r->late, r->row, r->row + 1, (element + k * VL) * size);
         if (stage == FN(SLAB_TERMS)) {
             FN(store)(weighted_row + k * VL, weighted[k]);
             FN(store)(strip + k * VL, FN(part)(out[k], (vec){0}, n));
@@ -174,12 +186,15 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t vectors, int64_t
     const int terms = stage == FN(SLAB_TERMS), *range = terms ? b->terms : b->finish;
     for (int j = range[0], end = range[1]; j < end; j++) {
         const slab_row r = {terms ? b->middle[j] : b->src[j], b->diff_dst[j], b->dst[j], b->strip[j],
-                            terms ? b->weighted_out[j] : b->weighted[j], b->diff_ahead, b->q, b->streaming};
+                            terms ? b->weighted_out[j] : b->weighted[j], b->diff_ahead, b->q, b->streaming,
+                            b->late, j};
         int64_t v = 0;
         if (n < VL) FN(slab_vectors)(&r, i, v++, n, dtype, stage, kind, 1);
         for (; v + together <= vectors; v += together) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, together);
         for (; v < vectors; v++) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, 1);
     }
+    for (int64_t v = 0; !terms && range[1] < CYNORM_SLABS && v < vectors; v++)
+        cynorm_send_late(b->late, range[1], CYNORM_SLABS, (i + v * VL) * cynorm_itemsize(dtype));
 }
 
 /* ---- compiled: sums for each storage type and n mod B; terms and results for each, with beta 3/4, with 1/2, 1
@@ -248,41 +263,44 @@ static const struct { slab_loop squares[CYNORM_SLABS], terms[3], forward[3], bac
 
 /* ---- tiles ---- */
 
-static int64_t FN(slab_row_bytes)(const cynorm_lrn_tile *t) { /* of reals: more than any storage */
-    return (t->count[0] * (int64_t)sizeof(real) + 63) / 64 * 64 + 64;
-}
+/* Vectors of a slab. */
+static int64_t FN(slab_length)(const cynorm_lrn_tile *t) { return (t->count[0] + CYNORM_OVERLAP + VL - 1) / VL; }
 
-/* Blocks of which S_B is kept. */
-static int64_t FN(slab_blocks)(const cynorm_lrn_tile *t) { return (t->left + t->right + 1) / CYNORM_SLABS + 1; }
+/* Blocks before one whose S_B a window needs. */
+static int FN(slab_blocks)(const cynorm_lrn_tile *t) { return (int)((t->left + t->right) / CYNORM_SLABS); }
 
 /* Reals of a slab_sums. */
 static int64_t FN(slab_sums_size)(const cynorm_lrn_tile *t) {
-    return (t->count[0] + VL - 1) / VL * ((1 + FN(slab_blocks)(t)) * CYNORM_SLABS * VL);
+    return FN(slab_length)(t) * ((1 + FN(slab_blocks)(t)) * CYNORM_SLABS * VL);
 }
 
+/* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst. */
 static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t rows = 1 + CYNORM_SLABS + (backward ? t->left + CYNORM_SLABS : 0);
-    const int64_t sums = (1 + backward) * FN(slab_sums_size)(t) * (int64_t)sizeof(real);
-    return sizeof(slabs_t) + (size_t)(sums + rows * FN(slab_row_bytes)(t));
+    const int64_t rows = 1 + (backward ? t->left + CYNORM_SLABS : 0), row = FN(slab_length)(t) * VL + VL;
+    const int64_t reals = (1 + backward) * FN(slab_sums_size)(t) + rows * row;
+    return sizeof(slabs_t) + (size_t)(reals * (int64_t)sizeof(real) + 2 * FN(stage_bytes)(t, CYNORM_SLABS));
 }
 
 /* Whether this serves a tile whose rows are contiguous, windows along the stream alone. In planes smaller than a vector,
- * lrn.h's loop goes from one to the next. */
+ * lrn.h's loop goes from one to the next; the end of a larger one has to write the line that it shares with the tile before. */
 static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     const int64_t n = t->left + t->right + 1;
-    return t->count[0] >= VL && n > 1 && n <= CYNORM_SLABS_MOST;
+    return (t->count[0] >= VL || t->before) && n > 1 && n <= CYNORM_SLABS_MOST;
 }
 
 static slab_sums FN(slab_sums_in)(const cynorm_lrn_tile *t, real *scratch) {
-    const int64_t vectors = (t->count[0] + VL - 1) / VL;
+    slab_sums s = {.n = t->left + t->right + 1, .blocks = FN(slab_blocks)(t), .kept = scratch};
+    s.pitch = s.blocks * CYNORM_SLABS * VL;
     memset(scratch, 0, (size_t)FN(slab_sums_size)(t) * sizeof(real));
-    return (slab_sums){.n = t->left + t->right + 1, .pitch = FN(slab_blocks)(t) * CYNORM_SLABS * VL, .kept = scratch,
-                       .blocks = scratch + vectors * (CYNORM_SLABS * VL)};
+    for (int q = 0; q < s.blocks; q++) s.block[q] = scratch + (FN(slab_length)(t) + q) * (CYNORM_SLABS * VL);
+    return s;
 }
 
-static void FN(turn_blocks)(slab_sums *s, int64_t turn) {
-    const int64_t blocks = s->pitch / (CYNORM_SLABS * VL);
-    for (int64_t q = 0; q < blocks; q++) s->block[q] = s->blocks + (turn + blocks - q) % blocks * (CYNORM_SLABS * VL);
+/* The block that was replaced is the last one now. */
+static void FN(turn_blocks)(slab_sums *s) {
+    real *last = s->blocks ? s->block[s->blocks - 1] : NULL;
+    for (int q = s->blocks - 1; q > 0; q--) s->block[q] = s->block[q - 1];
+    s->block[0] = last;
 }
 
 /* Which of the CYNORM_SLABS slabs from `first` on lie in [begin, end). */
@@ -296,51 +314,52 @@ static void FN(slab_range)(int *range, int64_t first, int64_t begin, int64_t end
 /* A plane of levels 1 and 2, which begins as many bytes from the first one. Slab c gives its squares, the slab `right`
  * before it its terms, and the one another `left` before that is finished; forward has no terms. */
 static void FN(plane_by_slabs)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
-    const char *src = t->src.data + src_at, *diff_dst = t->diff_dst.data + diff_at;
-    char *dst = t->dst.data + dst_at;
-    const int64_t row = t->count[0] * cynorm_itemsize(t->src.dtype), row_bytes = FN(slab_row_bytes)(t);
+    const int64_t size = cynorm_itemsize(t->src.dtype), row = FN(slab_length)(t) * VL + VL;
     const int64_t weighted_rows = t->left + CYNORM_SLABS, late = t->right + (backward ? t->left : 0);
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;
     const int64_t terms_end = t->end + t->left < t->extent ? t->end + t->left : t->extent;
-    const int64_t least = t->begin - t->left - (backward ? t->right : 0), first = least < 0 ? 0 : least;
-    const int kind = cynorm_beta_kind(t->beta);
+    const int64_t least = t->begin - t->left - (backward ? t->right : 0), needed = least < 0 ? 0 : least;
+    /* the first slab that is finished is the first of its block */
+    const int64_t first = t->begin + late - (t->begin + late - needed + CYNORM_SLABS - 1) / CYNORM_SLABS * CYNORM_SLABS;
+    const int kind = cynorm_beta_kind(t->beta), dtype = t->src.dtype;
     const int power = kind == CYNORM_BETA_ANY ? 2 : kind == CYNORM_BETA_THREE_QUARTERS;
     slabs_t *b = t->scratch;
-    real *sums = (real *)(b + 1);
+    real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * FN(slab_sums_size)(t), *weighted = zeros + row;
+    out_t out;
+    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, (char *)(weighted + (backward ? weighted_rows * row : 0)));
+    const char *src = t->src.data + src_at - out.overlap;
+    const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
     b->q = FN(coefficients_of)(t);
     b->src_ahead = CYNORM_SLABS * t->src.streamed, b->diff_ahead = CYNORM_SLABS * t->diff_dst.streamed;
-    b->squares = FN(slab_sums_in)(t, sums), sums += FN(slab_sums_size)(t);
-    if (backward) b->term_sums = FN(slab_sums_in)(t, sums), sums += FN(slab_sums_size)(t);
-    char *zeros = (char *)sums, *stage = zeros + row_bytes, *weighted = stage + CYNORM_SLABS * row_bytes;
-    memset(zeros, 0, (size_t)row);
-    /* dst goes past the cache as it is made, or through a stage, as slabs that lie side by side at once */
-    const int by_lines = FN(by_lines)(t, row), together = t->dst.streamed == row;
-    const int staged = t->streaming && !by_lines && (together || row >= CYNORM_STREAM_LEAST);
-    b->streaming = t->streaming && by_lines;
-    const int64_t n = b->squares.n;
-    const int dtype = t->src.dtype;
+    b->squares = FN(slab_sums_in)(t, sums);
+    if (backward) b->term_sums = FN(slab_sums_in)(t, sums + FN(slab_sums_size)(t));
+    memset(zeros, 0, (size_t)row * sizeof(real));
+    b->streaming = out.streaming, b->late = &out.late;
+    const int64_t n = b->squares.n, length = out.row / size;
     const slab_loop squares = FN(slab_loops)[dtype].squares[n % CYNORM_SLABS];
     const slab_loop make_terms = FN(slab_loops)[dtype].terms[power], sum_terms = FN(slab_term_sums)[n % CYNORM_SLABS];
     const slab_loop finish = backward ? FN(slab_loops)[dtype].backward : FN(slab_loops)[dtype].forward[power];
-    for (int64_t c = first; c - late < t->end; c += CYNORM_SLABS) {
-        const int64_t middle = c - t->right, done = c - late, turn = (c - first) / CYNORM_SLABS;
+    for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {
+        const int64_t middle = c - t->right, done = c - late;
         FN(slab_range)(b->terms, middle, terms_begin, terms_end);
         FN(slab_range)(b->finish, done, t->begin, t->end);
-        const int sums_of_terms = backward && middle + CYNORM_SLABS > terms_begin, finishes = b->finish[0] < b->finish[1];
-        FN(turn_blocks)(&b->squares, turn);
-        if (backward) FN(turn_blocks)(&b->term_sums, turn);
+        const int sums_of_terms = backward && middle + CYNORM_SLABS > terms_begin, finishes = done >= t->begin;
+        if (turn >= weighted_rows) turn -= weighted_rows;
         for (int j = 0; j < CYNORM_SLABS; j++) {
-            b->newest[j] = c + j < t->extent ? src + (c + j) * t->src.streamed : zeros;
+            const int64_t slot = turn + j < weighted_rows ? turn + j : turn + j - weighted_rows;
+            const int64_t earlier = slot + CYNORM_SLABS; /* by `left`, around the ring */
+            b->newest[j] = c + j >= 0 && c + j < t->extent ? src + (c + j) * t->src.streamed : (const char *)zeros;
             b->middle[j] = src + (middle + j) * t->src.streamed;
             b->diff_dst[j] = diff_dst + (middle + j) * t->diff_dst.streamed;
             b->src[j] = src + (done + j) * t->src.streamed;
-            b->dst[j] = staged ? stage + (j - b->finish[0]) * row : dst + (done + j) * t->dst.streamed;
-            b->weighted_out[j] = (real *)(weighted + (middle + j + late) % weighted_rows * row_bytes);
-            b->weighted[j] = (real *)(weighted + (done + j + late) % weighted_rows * row_bytes);
+            b->dst[j] = finishes && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
+            b->weighted_out[j] = weighted + slot * row;
+            b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
-        for (int64_t i = 0, vectors; i < t->count[0]; i += vectors * VL) {
-            const int64_t left = t->count[0] - i, lanes = left < VL ? left : VL;
-            vectors = left < VL ? 1 : left / VL < CYNORM_STRIP ? left / VL : CYNORM_STRIP;
+        for (int64_t i = 0, vectors; i < length; i += vectors * VL) {
+            const int64_t left = length - i, whole = left / VL, strips = (whole + CYNORM_STRIP - 1) / CYNORM_STRIP;
+            const int64_t lanes = whole ? VL : left;
+            vectors = whole ? (whole + strips - 1) / strips : 1;
             if (!backward || middle < terms_end) squares(b, i, vectors, lanes);
             if (sums_of_terms) {
                 make_terms(b, i, vectors, lanes);
@@ -350,10 +369,9 @@ static void FN(plane_by_slabs)(const cynorm_lrn_tile *t, int backward, int64_t s
             }
             if (finishes) finish(b, i, vectors, lanes);
         }
-        if (!staged || !finishes) continue;
-        const int64_t slabs = b->finish[1] - b->finish[0], at_once = together ? slabs : 1, from = done + b->finish[0];
-        for (int64_t v = 0; v < slabs; v += at_once)
-            cynorm_stream_copy(dst + (from + v) * t->dst.streamed, stage + v * row, at_once * row);
+        FN(turn_blocks)(&b->squares);
+        if (backward) FN(turn_blocks)(&b->term_sums);
+        if (finishes) FN(leave_stage)(&out, done + b->finish[1]);
     }
 }
 

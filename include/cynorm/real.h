@@ -25,6 +25,7 @@
 #include "math.h"
 #include "activation.h"
 #include "lrn.h"
+#include "lrn_stage.h"
 #include "lrn_slabs.h"
 #include "lrn_narrow.h"
 #include "batch_norm.h"

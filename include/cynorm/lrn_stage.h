@@ -1,0 +1,109 @@
+/* LRN: rows of dst on their way past the cache, a block of slabs at a time. A template, see types.h.
+ *
+ * Rows that begin and end at lines leave as they are made. Others are made in a stage. Stores past the cache wait for
+ * memory, and nothing else runs while a burst of them does, so that a stage's lines leave one by one while the next
+ * block is worked on. Of a line that two tiles share the later one makes the whole: it begins a line earlier. */
+
+#ifndef CYNORM_LRN_STAGE_H
+#define CYNORM_LRN_STAGE_H
+/* The most slabs of a block; bytes of dst that wait for more slabs; the most elements of a line. */
+enum { CYNORM_BLOCK_MOST = 8, CYNORM_STAGE = 8192, CYNORM_OVERLAP = 32 };
+typedef struct { char *dst; const char *src; int64_t n; } cynorm_piece; /* bytes to be copied */
+/* What leaves beside the next block's arithmetic: as many bytes, whole lines, of each piece. */
+typedef struct { cynorm_piece piece[CYNORM_BLOCK_MOST]; int64_t bytes; } cynorm_late;
+
+/* Of pieces [begin, end) the line at byte `at`, where one begins there. */
+CYNORM_INLINE void cynorm_send_late(const cynorm_late *late, int begin, int end, int64_t at) {
+    if (at & 63 || at >= late->bytes) return;
+#pragma GCC unroll 8
+    for (int j = begin; j < end; j++) cynorm_stream_line(late->piece[j].dst + at, late->piece[j].src + at);
+}
+#endif
+
+#define out_t FN(cynorm_lrn_out)
+typedef struct {
+    const cynorm_lrn_tile *t;
+    int slabs;              /* of a block */
+    int streaming, staged;  /* whether dst goes past the cache as it is made, or through the stage */
+    int together;           /* whether rows lie side by side: as many slabs as the stage holds then leave at once */
+    int64_t overlap, row;   /* bytes that a row begins before the tile's; of a row */
+    int64_t most, sent;     /* slabs that the stage holds; the first of them */
+    char *dst, *stage, *other; /* one stage is filled while the other is sent */
+    cynorm_late late;
+} out_t;
+
+static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
+
+/* Bytes of scratch: of a row of dst, of both stages. */
+static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
+    return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP) * cynorm_itemsize(t->dst.dtype));
+}
+static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t, int slabs) { return slabs * FN(row_bytes)(t) + CYNORM_STAGE; }
+
+/* The plane whose dst is given. */
+static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int slabs, char *scratch) {
+    const int64_t size = cynorm_itemsize(t->dst.dtype), row = t->count[0] * size, before = t->before * size;
+    const int by_lines = FN(by_lines)(t, row), alone = !t->before && !t->after;
+    o->t = t, o->slabs = slabs;
+    o->together = alone && t->dst.streamed == row;
+    o->streaming = t->streaming && by_lines;
+    o->staged = t->streaming && !by_lines && (o->together || before + row + t->after * size >= CYNORM_STREAM_LEAST);
+    o->overlap = o->staged && t->before ? 64 : 0;
+    o->row = row + o->overlap;
+    o->most = o->together && CYNORM_STAGE > slabs * o->row ? CYNORM_STAGE / o->row : slabs;
+    o->sent = t->begin;
+    o->dst = dst - o->overlap;
+    o->stage = scratch, o->other = scratch + FN(stage_bytes)(t, slabs);
+    o->late.bytes = 0;
+}
+
+/* Where dst of slab v is made. */
+static char *FN(row_of_dst)(const out_t *o, int64_t v) {
+    char *at = o->dst + v * o->t->dst.streamed;
+    if (!o->staged) return at;
+    if (!o->t->before) __builtin_prefetch(at, 1); /* lines that are written in part */
+    if (!o->t->after) __builtin_prefetch(at + o->row - 1, 1);
+    return o->stage + (v - o->sent) * o->row;
+}
+
+/* Up to `late` bytes of each piece, whole lines, leave while the next block is worked on, the rest now. */
+static void FN(send)(out_t *o, int64_t late) {
+    for (int j = 0; j < o->slabs; j++) {
+        cynorm_piece *p = &o->late.piece[j];
+        const int64_t head = -(intptr_t)p->dst & 63, n = head < p->n ? head : p->n;
+        cynorm_stream_copy(p->dst, p->src, n);
+        p->dst += n, p->src += n, p->n -= n;
+        if (late > p->n / 64 * 64) late = p->n / 64 * 64;
+    }
+    for (int j = 0; j < o->slabs; j++) {
+        const cynorm_piece *p = &o->late.piece[j];
+        cynorm_stream_copy(p->dst + late, p->src + late, p->n - late);
+    }
+    o->late.bytes = late;
+}
+
+/* After a block, by which dst is made up to slab `done`: what the stage holds, as pieces. Where rows lie side by side,
+ * they are one piece of memory, cut where lines begin; else each row is one. */
+static void FN(leave_stage)(out_t *o, int64_t done) {
+    const cynorm_lrn_tile *t = o->t;
+    const int64_t slabs = done - o->sent, row = o->row;
+    char *dst = o->dst + o->sent * t->dst.streamed, *stage = o->stage;
+    o->late.bytes = 0;
+    if (!o->staged || (done < t->end && slabs + o->slabs <= o->most)) return;
+    for (int64_t j = 0, sent = 0; j < o->slabs; j++, dst += t->dst.streamed, stage += row) {
+        int64_t from = 0, to = j < slabs ? row : 0;
+        if (o->together) {
+            char *first = dst - j * row;
+            const int64_t end = slabs * row * (j + 1) / o->slabs, cut = end - ((intptr_t)(first + end) & 63);
+            from = sent - j * row, to = (j == o->slabs - 1 ? end : cut > sent ? cut : sent) - j * row;
+            sent = to + j * row;
+        } else if (to) {
+            if (o->overlap) from = o->overlap - ((intptr_t)(dst + o->overlap) & 63);
+            if (t->after) to -= (intptr_t)(dst + row) & 63;
+        }
+        o->late.piece[j] = (cynorm_piece){dst + from, stage + from, to - from};
+    }
+    FN(send)(o, done < t->end ? row & -64 : 0);
+    stage = o->stage, o->stage = o->other, o->other = stage;
+    o->sent = done;
+}
