@@ -14,6 +14,12 @@
 #ifndef CYNORM_LRN_NARROW_H
 #define CYNORM_LRN_NARROW_H
 enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side but along level 0 */
+/* How many steps the last stage of a backward block is late: where registers hold what stages hand on. */
+#ifdef __AVX512F__
+enum { CYNORM_BLOCKS_LATE = 2 };
+#else
+enum { CYNORM_BLOCKS_LATE = 0 };
+#endif
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
 #endif
@@ -98,47 +104,116 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
     }
 }
 
-/* diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach */
-CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
-                                      int together, int part, vec *even) {
+CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, int kind, int together) {
+    const int64_t size = cynorm_itemsize(dtype);
+    vec even[CYNORM_BLOCK] = {0};
+    int64_t i = 0;
+    if (dtype == CYNORM_BF16)
+        for (; i + 2 * VL <= b->length; i += 2 * VL) {
+            cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(EVEN), even);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ODD), even);
+        }
+    for (; i + VL <= b->length; i += VL) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ALL), even);
+    }
+    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, FN(ALL), even);
+}
+
+/* Backward: diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach, in
+ * three stages, which hand this on. */
+#define passing_t FN(cynorm_lrn_passing)
+typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_BLOCK], even[CYNORM_BLOCK]; } passing_t;
+
+CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach,
+                                    int part) {
     const int64_t at = i * cynorm_itemsize(dtype);
-    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
-    vec x[CYNORM_BLOCK + 2 * CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
-    vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
+    vec s[CYNORM_BLOCK + 2 * CYNORM_REACH];
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK + 2 * reach; j++) {
-        x[j] = FN(get_part)(b->src[j] + at, dtype, n, part);
-        s[j] = x[j] * x[j];
+        const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
+        s[j] = x * x;
     }
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        if (part != FN(ODD)) __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
+        p->omega[j] = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
+    }
+}
+
+CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                   int together, int part) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j += together) {
+        vec g[CYNORM_BLOCK], x[CYNORM_BLOCK];
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) {
+            if (part != FN(ODD)) __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
+            g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
+            x[k] = FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
+        }
+        FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j);
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) p->terms[j + k] = (vec)((ivec)p->terms[j + k] & b->exists[j + k]);
+    }
+}
+
+CYNORM_INLINE void FN(block_finish)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach,
+                                    int part) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
+    vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
 #pragma GCC unroll 8
     for (int j = 0; j < 2 * reach; j++) terms[j] = FN(load)(kept + j * VL);
 #pragma GCC unroll 8
     for (int j = 0; j < reach; j++) weighted[j] = FN(load)(kept + (2 * reach + j) * VL);
 #pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_BLOCK; j += together) {
-        vec g[CYNORM_BLOCK], omega[CYNORM_BLOCK];
-#pragma GCC unroll 8
-        for (int k = 0; k < together; k++) {
-            if (part != FN(ODD)) {
-                __builtin_prefetch(b->src[2 * reach + j + k] + at + b->src_ahead, 0, 2);
-                __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
-            }
-            g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
-            omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
-        }
-        FN(terms_of)(&b->q, terms + 2 * reach + j, omega, g, x + reach + j, NULL, together, kind, weighted + reach + j);
-#pragma GCC unroll 8
-        for (int k = 0; k < together; k++) {
-            terms[2 * reach + j + k] = (vec)((ivec)terms[2 * reach + j + k] & b->exists[j + k]);
-            if (!b->finish) continue;
-            vec out = FN(diff_src_of)(&b->q, x[j + k], FN(sum_cells)(terms + j + k, reach), weighted[j + k]);
-            FN(put_part)(b->dst[j + k] + at, out, dtype, n, b->streaming, part, &even[j + k]);
-        }
-    }
+    for (int j = 0; j < CYNORM_BLOCK; j++) terms[2 * reach + j] = p->terms[j], weighted[reach + j] = p->weighted[j];
 #pragma GCC unroll 8
     for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, terms[CYNORM_BLOCK + j]);
 #pragma GCC unroll 8
     for (int j = 0; j < reach; j++) FN(store)(kept + (2 * reach + j) * VL, weighted[CYNORM_BLOCK + j]);
+    if (!b->finish) return;
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
+        const vec out = FN(diff_src_of)(&b->q, x, FN(sum_cells)(terms + j, reach), weighted[j]);
+        FN(put_part)(b->dst[j] + at, out, dtype, n, b->streaming, part, &p->even[j]);
+    }
+}
+
+/* Step t, a vector of each slab: where stages are late, each works on what the others left a step ago, and no step is one
+ * long chain of arithmetic. */
+CYNORM_INLINE void FN(block_step)(const block_t *b, passing_t *p, int64_t t, int64_t steps, int dtype, int reach,
+                                  int kind, int together, int late, int part) {
+    const int halves = part != FN(ALL), other = part == FN(EVEN) ? FN(ODD) : part == FN(ODD) ? FN(EVEN) : FN(ALL);
+#define AT(step) (halves ? ((step) >> 1) * (2 * VL) : (step) * VL)
+    if (part != FN(ODD)) cynorm_send_late(b->late, 0, CYNORM_BLOCK, AT(t) * cynorm_itemsize(dtype));
+    if (late && t >= 2) FN(block_finish)(b, p, AT(t - 2), VL, dtype, reach, part);
+    if (late && t >= 1 && t <= steps) FN(block_terms)(b, p, AT(t - 1), VL, dtype, reach, kind, together, other);
+    if (t < steps) FN(block_omegas)(b, p, AT(t), VL, dtype, reach, part);
+    if (late) return;
+    FN(block_terms)(b, p, AT(t), VL, dtype, reach, kind, together, part);
+    FN(block_finish)(b, p, AT(t), VL, dtype, reach, part);
+#undef AT
+}
+
+CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together) {
+    const int halves = dtype == CYNORM_BF16, late = CYNORM_BLOCKS_LATE;
+    const int64_t steps = halves ? b->length / (2 * VL) * 2 : b->length / VL;
+    passing_t p = {{{0}}};
+    for (int64_t t = 0; t < steps + late; t += 1 + halves) {
+        FN(block_step)(b, &p, t, steps, dtype, reach, kind, together, late, halves ? FN(EVEN) : FN(ALL));
+        if (halves) FN(block_step)(b, &p, t + 1, steps, dtype, reach, kind, together, late, FN(ODD));
+    }
+    for (int64_t i = steps * VL; i < b->length; i += VL) {
+        const int64_t n = b->length - i < VL ? b->length - i : VL;
+        FN(block_omegas)(b, &p, i, n, dtype, reach, FN(ALL));
+        FN(block_terms)(b, &p, i, n, dtype, reach, kind, 1, FN(ALL));
+        FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL));
+    }
 }
 
 /* ---- windows along level 0 ---- */
@@ -614,20 +689,7 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
         const block_t b = *given;                                                                              \
         const int beta = kind;                                                                                 \
-        vec even[CYNORM_BLOCK] = {0};                                                                          \
-        int64_t i = 0;                                                                                         \
-        if (CYNORM_##T == CYNORM_BF16)                                                                         \
-            for (; i + 2 * VL <= b.length; i += 2 * VL) {                                                      \
-                cynorm_send_late(b.late, 0, CYNORM_BLOCK, i * cynorm_itemsize(CYNORM_##T));             \
-                FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(EVEN), even);           \
-                FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ODD), even);            \
-            }                                                                                                  \
-        for (; i + VL <= b.length; i += VL) {                                                                  \
-            cynorm_send_late(b.late, 0, CYNORM_BLOCK, i * cynorm_itemsize(CYNORM_##T));                 \
-            FN(block_##direction)(&b, i, VL, CYNORM_##T, reach, beta, together, FN(ALL), even);                \
-        }                                                                                                      \
-        if (i < b.length)                                                                                      \
-            FN(block_##direction)(&b, i, b.length - i, CYNORM_##T, reach, beta, 1, FN(ALL), even);             \
+        FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together);                                         \
     }                                                                                                          \
     static __attribute__((noinline)) void FN(planes_##T##_##direction##reach##name)(plane_t *given) {           \
         const plane_t p = *given;                                                                              \
