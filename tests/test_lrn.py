@@ -354,7 +354,7 @@ def test_bypassing_the_cache(width, layout, dtype):
         assert (room[:3] == 7).all() and (room[3 + src.size :] == 7).all()
 
 
-@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("size", [3, 5, 12])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
 @each_region
