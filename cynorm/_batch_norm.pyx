@@ -27,7 +27,7 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_PACKED,
+    CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_PACKED,
     CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU,
     CYNORM_S8, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
     cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
@@ -839,7 +839,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads)
             load_parameter(&s, t[MEAN_LOW], MEANS_LOW)
             load_parameter(&s, t[RSTD], RSTDS)
     if nbytes > 0:
-        if call.kind == FORWARD_TRAINING:
+        if call.kind == FORWARD_TRAINING and call.data[CYNORM_BN_SRC].dtype != CYNORM_BF16:
             load_parameter(&s, call.data[CYNORM_BN_SRC], CENTER)
             repeat_rows(&plan, s.array[CENTER])
         if plan.chunks > 1 and call.kind != FORWARD_INFERENCE:

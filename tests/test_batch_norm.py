@@ -35,6 +35,7 @@ needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed
 each_dtype = pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
 each_layout = pytest.mark.parametrize("layout", reference.LAYOUTS)
 FLOAT32 = np.dtype(np.float32)
+HALVES = [dtype for dtype in reference.DTYPES if dtype.itemsize == 2]
 
 
 class Case:
@@ -1026,6 +1027,73 @@ def test_special_values_stay_in_their_channel(value, layout):
     diff_src, clean_diff = case.canonical(gradients.diff_src), case.canonical(clean_gradients.diff_src)
     assert_same_bits(diff_src[:, others], clean_diff[:, others])
     assert not np.isfinite(diff_src[:, 17]).any()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@pytest.mark.parametrize("channels", [1, 5, 16, 31, 32, 33, 48, 63, 64, 65, 95, 97, 130, 200])
+def test_half_channels_around_whole_vectors(dtype, layout, channels):
+    """Where even and odd elements are taken apart, each meets its own channel, before and after the last whole line."""
+    for relu in (False, True):
+        case = Case((3, channels, 3, 11), dtype, layout, activation="relu" if relu else None)
+        check_training(case, add=relu, relu=relu)
+        check_inference(case, add=relu, relu=relu)
+
+
+def half_data(kind, dtype):
+    """What is hard to sum, with few distinct values: one row of (64, 9, 32) elements a channel."""
+    last = 2.0 ** -np.finfo(dtype).nmant if dtype == np.float16 else 2.0**-7
+    shape = (64, 4, 9, 32)
+    src = np.ones(shape)
+    if kind == "last place":  # mean / deviation as large as the type has it
+        src[17, :, 3, ::7] += last
+    elif kind == "outlier":
+        src[0, :, 0, 0] = 2.0**14
+    elif kind == "late outlier":
+        src[-1, :, -1, -1] = -(2.0**14)
+    elif kind == "far apart":
+        src[::2] = 2.0**-12
+    elif kind == "signs":
+        src[::2] = -1 - last
+    elif kind == "binades":
+        src[::3] = 2 + 2 * last
+        src[::5] = 0.5 + last / 2
+    return src
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    "kind", ["last place", "outlier", "late outlier", "far apart", "signs", "binades", "constant"]
+)
+@pytest.mark.parametrize("exponent", [-50, 0, 50])
+def test_half_statistics_beside_exact_ones(dtype, layout, kind, exponent):
+    """Statistics of half types are within 2 ulp of those of exact rationals, with whatever cancels."""
+    if dtype == np.float16 and exponent:
+        exponent //= 50
+    src = (half_data(kind, dtype) * 2.0**exponent).astype(dtype)
+    _, mean, variance = cynorm.BatchNorm(layout=layout).forward_training(from_canonical(src, layout))
+    values, counts = np.unique(src[:, 0].astype(np.float64), return_counts=True)
+    values = [(Fraction(value), int(count)) for value, count in zip(values.tolist(), counts, strict=True)]
+    exact_mean = sum(value * count for value, count in values) / sum(counts.tolist())
+    exact_variance = sum((v - exact_mean) ** 2 * count for v, count in values) / sum(counts.tolist())
+    for got, exact in ((mean, exact_mean), (variance, exact_variance)):
+        for channel in got.tolist():
+            assert abs(Fraction(channel) - exact) <= 2 * Fraction(float(ulp(float(exact), FLOAT32)))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_any_nan_parameter_is_nan(dtype, layout):
+    """No payload of a NaN overflows where the result is rounded."""
+    src = from_canonical(np.ones((2, 64, 5, 7), dtype), layout)
+    scale = np.full(64, 0x7FFFFFFF, np.uint32)
+    scale[::2] = 0xFFFFFFFF
+    bn, zero, one = cynorm.BatchNorm(layout=layout), np.zeros(64, np.float32), np.ones(64, np.float32)
+    assert np.isnan(wide(bn.forward_inference(src, zero, one, scale.view(np.float32), one))).all()
+    assert np.isnan(wide(bn.forward_inference(src, zero, one, one, scale.view(np.float32)))).all()
+    gradients = bn.backward_training(src, src, scale.view(np.float32), mean=zero, variance=one)
+    assert np.isnan(wide(gradients.diff_src)).all()
 
 
 @pytest.mark.parametrize("shape", [(16, 3, 224, 224), (4, 80, 500, 500)], ids=str)

@@ -10,9 +10,12 @@
  *
  * Statistics are sums over x - pivot and its square, the pivot being any one element p of those summed. Then
  * (p - mean)^2 <= M * variance, so that the shift costs no more than log2 M bits, and a constant has variance
- * 0. Sums are held in twice the precision: double for float, pairs of double for double. The mean is kept as
- * two reals: center is the high one, and src - center, which is exact where it matters, comes first; the low
- * one is part of bias and offset.
+ * 0. The pivot of bfloat16 is 0: a square has 16 bits, so that sums over numbers of one sign within a factor
+ * of 2 are exact up to M = 2^35, and where any two are further apart, mean^2 <= 8 M * variance.
+ *
+ * Sums are held in twice the precision: double for float, pairs of double for double. The mean is kept as two
+ * reals: center is the high one, and src - center, which is exact where it matters, comes first; the low one
+ * is part of bias and offset, and taken from diff_scale by way of diff_shift.
  *
  * A tile is worked on in blocks of rows. A row's elements have one statistic each (kept_inner), or share that
  * of their row; coefficients lie accordingly. The lanes of the sums follow the elements of a row, or else are
@@ -31,7 +34,8 @@ enum {
     CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
     CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another; */
     CYNORM_BN_TOGETHER = 4096,   /* longer ones take turns, by columns, in groups of about as many bytes, */
-    CYNORM_BN_LEAST = 4          /* and as many rows at least */
+    CYNORM_BN_LEAST = 4,         /* and as many rows at least */
+    CYNORM_BN_IN_ORDER = -1      /* see half_of */
 };
 
 /* The forms that a result can have, see combine_vector. */
@@ -68,6 +72,31 @@ static inline unsigned cynorm_bits_at(const unsigned char *mask, int64_t bit) {
     uint32_t word;
     memcpy(&word, mask + (bit >> 3), sizeof word);
     return word >> (bit & 7) & 0xffff;
+}
+
+/* Bits 0, 2, 4, ... together. */
+static inline unsigned cynorm_every_other_bit(unsigned bits) {
+#ifdef __BMI2__
+    return _pext_u32(bits, 0x55555555);
+#else
+    bits &= 0x55555555;
+    bits = (bits | bits >> 1) & 0x33333333;
+    bits = (bits | bits >> 2) & 0x0f0f0f0f;
+    bits = (bits | bits >> 4) & 0x00ff00ff;
+    return (bits | bits >> 8) & 0xffff;
+#endif
+}
+
+/* 16 bits apart: the inverse. */
+static inline unsigned cynorm_spread_bits(unsigned bits) {
+#ifdef __BMI2__
+    return _pdep_u32(bits, 0x55555555);
+#else
+    bits = (bits | bits << 8) & 0x00ff00ff;
+    bits = (bits | bits << 4) & 0x0f0f0f0f;
+    bits = (bits | bits << 2) & 0x33333333;
+    return (bits | bits << 1) & 0x55555555;
+#endif
 }
 
 /* n bits, 64 at most, to a position. Bytes that are not all of these bits are shared with other rows, perhaps
@@ -190,13 +219,6 @@ static inline wide FN(two_sum)(vec a, vec b) {
     return (wide){s, (a - (s - t)) + (b - t)};
 }
 static inline wide FN(wide_of)(vec v) { return (wide){v, {0}}; }
-static inline wide FN(wide_get)(const char *p, int dtype, int64_t n) {
-    return FN(wide_of)(FN(get)(p, dtype, n));
-}
-static inline wide FN(wide_pair)(const real *high, const real *low) {
-    return (wide){FN(load)(high), FN(load)(low)};
-}
-static inline wide FN(wide_splat)(real high, real low) { return (wide){FN(splat)(high), FN(splat)(low)}; }
 static inline wide FN(wide_add)(wide a, wide b) {
     wide s = FN(two_sum)(a.high, b.high);
     s.low += a.low + b.low;
@@ -230,32 +252,29 @@ static inline cynorm_vec_f64 FN(half_get)(const real *p) {
 #endif
 }
 static inline wide FN(wide_of)(vec v) {
-#ifdef __AVX512DQ__
+#if defined(__AVX512DQ__)
     return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)),
                    (cynorm_vec_f64)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1))}};
+#elif CYNORM_VBYTES == 32
+    return (wide){{(cynorm_vec_f64)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v)),
+                   (cynorm_vec_f64)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1))}};
 #else
     real part[VL];
     FN(store)(part, v);
     return (wide){{FN(half_get)(part), FN(half_get)(part + VL / 2)}};
 #endif
 }
-CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t n) {
-    if (n < VL || dtype != CYNORM_F32) return FN(wide_of)(FN(get)(p, dtype, n));
-    return (wide){{FN(half_get)((const real *)p), FN(half_get)((const real *)p + VL / 2)}};
-}
-static inline wide FN(wide_pair)(const real *high, const real *low) {
-    return (wide){{FN(half_get)(high) + FN(half_get)(low),
-                   FN(half_get)(high + VL / 2) + FN(half_get)(low + VL / 2)}};
-}
-static inline wide FN(wide_splat)(real high, real low) {
-    cynorm_vec_f64 v = splat_f64((double)high + low);
-    return (wide){{v, v}};
-}
 static inline wide FN(wide_add)(wide a, wide b) {
     return (wide){{a.half[0] + b.half[0], a.half[1] + b.half[1]}};
 }
 static inline wide FN(wide_minus)(wide a, wide b) {
+#ifdef __FMA__
+    /* the same number from other pipes: those of additions have more to do */
+    const cynorm_vec_f64 one = splat_f64(1);
+    return (wide){{fma_f64(a.half[0], one, -b.half[0]), fma_f64(a.half[1], one, -b.half[1])}};
+#else
     return (wide){{a.half[0] - b.half[0], a.half[1] - b.half[1]}};
+#endif
 }
 static inline wide FN(wide_fma)(wide a, wide b, wide c) {
     return (wide){{fma_f64(a.half[0], b.half[0], c.half[0]), fma_f64(a.half[1], b.half[1], c.half[1])}};
@@ -267,6 +286,91 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
 }
 
 #endif
+
+/* ---- the even and the odd elements of memory ---- */
+
+/* Two vectors of bfloat16 that lie side by side are taken as the even elements and the odd ones, for which no
+ * lane has to be moved: `half` is 0 or 1 of such vectors, IN_ORDER of others. That of the k-th of columns: */
+CYNORM_INLINE int FN(half_of)(int k, int columns, int dtype) {
+    return dtype == CYNORM_BF16 && columns % 2 == 0 ? k & 1 : CYNORM_BN_IN_ORDER;
+}
+
+/* and where the memory begins that has it. */
+CYNORM_INLINE int FN(start_of)(int k, int half) { return (half == 1 ? k - 1 : k) * VL; }
+
+/* Of two vectors that lie side by side, the elements of one half. */
+static inline vec FN(every_other)(vec a, vec b, int odd) {
+#ifdef __AVX512F__
+    ivec from;
+    for (int i = 0; i < VL; i++) from[i] = 2 * i + odd;
+#if CYNORM_DOUBLE
+    return (vec)_mm512_permutex2var_pd((__m512d)a, (__m512i)from, (__m512d)b);
+#else
+    return (vec)_mm512_permutex2var_ps((__m512)a, (__m512i)from, (__m512)b);
+#endif
+#else
+    vec v;
+    for (int i = 0; i < VL; i++) v[i] = i < VL / 2 ? a[(2 * i + odd) % VL] : b[(2 * i + odd) % VL];
+    return v;
+#endif
+}
+
+#if CYNORM_DOUBLE
+
+/* From even and odd elements, the first vector of those in order, or the second. */
+static inline vec FN(interleave)(vec even, vec odd, int second) {
+#ifdef __AVX512F__
+    ivec from;
+    for (int i = 0; i < VL; i++) from[i] = (second * VL + i) / 2 + i % 2 * VL;
+    return (vec)_mm512_permutex2var_pd((__m512d)even, (__m512i)from, (__m512d)odd);
+#else
+    vec v;
+    for (int i = 0; i < VL; i++) v[i] = (i % 2 ? odd : even)[(second * VL + i) / 2];
+    return v;
+#endif
+}
+
+#else
+
+static inline wide FN(wide_every_other)(wide a, wide b, int odd) {
+    return (wide){{every_other_f64(a.half[0], a.half[1], odd), every_other_f64(b.half[0], b.half[1], odd)}};
+}
+
+static inline wide FN(wide_interleave)(wide even, wide odd, int second) {
+    const cynorm_vec_f64 e = even.half[second], o = odd.half[second];
+    return (wide){{interleave_f64(e, o, 0), interleave_f64(e, o, 1)}};
+}
+
+#endif
+
+/* The vector of a row of reals that belongs to elements from the i-th on. */
+CYNORM_INLINE vec FN(load_half)(const real *p, int half) {
+    return half == CYNORM_BN_IN_ORDER ? FN(load)(p) : FN(every_other)(FN(load)(p), FN(load)(p + VL), half);
+}
+
+/* m elements, or VL in a half. */
+CYNORM_INLINE vec FN(get_in)(const char *p, int dtype, int64_t m, int half) {
+#if !CYNORM_DOUBLE
+    if (half != CYNORM_BN_IN_ORDER) return FN(get_half)(p, half);
+#endif
+    return FN(get)(p, dtype, m);
+}
+
+CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t m, int half) {
+#if !CYNORM_DOUBLE
+    if (m == VL && dtype == CYNORM_F32)
+        return (wide){{FN(half_get)((const real *)p), FN(half_get)((const real *)p + VL / 2)}};
+#endif
+    return FN(wide_of)(FN(get_in)(p, dtype, m, half));
+}
+
+/* The bits of the mask that belong to them. */
+CYNORM_INLINE unsigned FN(bits_in)(const unsigned char *mask, int64_t bit, int half) {
+    unsigned bits = cynorm_bits_at(mask, bit);
+    if (half == CYNORM_BN_IN_ORDER) return bits;
+    if (VL > 8) bits |= cynorm_bits_at(mask, bit + 16) << 16;
+    return cynorm_every_other_bit(bits >> half);
+}
 
 /* ---- activations ---- */
 
@@ -341,25 +445,48 @@ static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
 
 /* What m elements from the i-th of row r add to two sums: w and w * d, d being x - center and w g, or d. */
 CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
-                                  wide center, int64_t m, int kept, int backward, int masked, int dtype) {
+                                  vec center, int64_t m, int half, int kept, int backward, int masked,
+                                  int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at;
-    if (!kept) cynorm_bn_prefetch(x, &in->x_ahead);
-    wide d = FN(wide_minus)(FN(wide_get)(x, dtype, m), center), w = d;
+    if (!kept && half != 1) cynorm_bn_prefetch(x, &in->x_ahead);
+    wide d;
+    if (dtype == CYNORM_BF16 && !backward) d = FN(wide_get)(x, dtype, m, half); /* center is 0 */
+    else if (cynorm_itemsize(dtype) == 2 && backward) d = FN(wide_of)(FN(get_in)(x, dtype, m, half) - center);
+    else d = FN(wide_minus)(FN(wide_get)(x, dtype, m, half), FN(wide_of)(center));
+    wide w = d;
     if (backward) {
         const char *g = in->g + r * in->g_step + at;
-        if (!kept) cynorm_bn_prefetch(g, &in->g_ahead);
+        if (!kept && half != 1) cynorm_bn_prefetch(g, &in->g_ahead);
         if (masked) {
-            unsigned bits = cynorm_bits_at(in->mask, in->bit + r * in->bit_step + i);
-            w = FN(wide_of)(FN(where_bits)(bits, FN(get)(g, dtype, m)));
+            unsigned bits = FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half);
+            w = FN(wide_of)(FN(where_bits)(bits, FN(get_in)(g, dtype, m, half)));
         } else {
-            w = FN(wide_get)(g, dtype, m);
+            w = FN(wide_get)(g, dtype, m, half);
         }
     } else if (m < VL) {
         w = d = FN(wide_part)(d, m); /* no element, no term */
     }
     *first = FN(wide_add)(*first, w);
     *second = FN(wide_fma)(w, d, *second);
+}
+
+/* One of the sums of a vector of columns. */
+CYNORM_INLINE wide FN(sums_half)(const wide *sums, int half) {
+#if !CYNORM_DOUBLE
+    if (half != CYNORM_BN_IN_ORDER) return FN(wide_every_other)(sums[0], sums[2], half);
+#endif
+    (void)half;
+    return sums[0];
+}
+
+/* The inverse: those of the k-th vector. */
+CYNORM_INLINE wide FN(sums_in_order)(const wide *v, int k, int half) {
+#if !CYNORM_DOUBLE
+    if (half != CYNORM_BN_IN_ORDER) return FN(wide_interleave)(v[k - half], v[k - half + 1], half);
+#endif
+    (void)half;
+    return v[k];
 }
 
 /* The memory of kept rows, in its own order, ahead of those from `row` on; `done` elements are done. */
@@ -371,36 +498,40 @@ CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int6
 }
 
 /* Adds rows to the sums of some vectors of columns, which stay in registers. */
-CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *low,
-                                   int64_t row, int64_t rows, int64_t i, int columns, int64_t m, int backward,
-                                   int masked, int dtype) {
-    wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS], c[CYNORM_BN_SUM_COLUMNS];
+CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, int64_t row,
+                                   int64_t rows, int64_t i, int columns, int64_t m, int backward, int masked,
+                                   int dtype) {
+    wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
+    vec c[CYNORM_BN_SUM_COLUMNS];
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
-        first[k] = sums[2 * k];
-        second[k] = sums[2 * k + 1];
-        c[k] = FN(wide_pair)(center + i + k * VL, low + i + k * VL);
+        const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
+        first[k] = FN(sums_half)(sums + at / VL * 2, half);
+        second[k] = FN(sums_half)(sums + at / VL * 2 + 1, half);
+        c[k] = FN(load_half)(center + i + at, half);
     }
     for (int64_t r = 0; r < rows; r++)
         for (int k = 0; k < columns; k++) {
-            FN(prefetch_kept)(in, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
-            FN(sum_vector)(&first[k], &second[k], in, row + r, i + k * VL, c[k], m, 1, backward, masked,
-                           dtype);
+            const int half = FN(half_of)(k, columns, dtype);
+            if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
+                FN(prefetch_kept)(in, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
+            FN(sum_vector)(&first[k], &second[k], in, row + r, i + FN(start_of)(k, half), c[k], m, half, 1,
+                           backward, masked, dtype);
         }
     for (int k = 0; k < columns; k++) {
-        sums[2 * k] = first[k];
-        sums[2 * k + 1] = second[k];
+        sums[2 * k] = FN(sums_in_order)(first, k, FN(half_of)(k, columns, dtype));
+        sums[2 * k + 1] = FN(sums_in_order)(second, k, FN(half_of)(k, columns, dtype));
     }
 }
 
-CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
-                                int backward, int masked, int dtype) {
+CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, int backward, int masked,
+                                int dtype) {
     int64_t block = CYNORM_BN_SUM_COLUMNS * VL;
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < in.together ? in.count - r : in.together;
         int64_t i = 0;
 #define ADD(columns, m) \
-    FN(sum_columns)(sums, &in, center, low, r, rows, i, columns, m, backward, masked, dtype)
+    FN(sum_columns)(sums, &in, center, r, rows, i, columns, m, backward, masked, dtype)
         for (; i + block <= in.n; i += block) ADD(CYNORM_BN_SUM_COLUMNS, VL);
         for (; i + VL <= in.n; i += VL) ADD(1, VL);
         if (i < in.n) ADD(1, in.n - i);
@@ -409,23 +540,24 @@ CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *cente
 }
 
 /* Adds each row to the two sums of its statistic, in two chains. */
-CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, const real *low,
-                                   int backward, int masked, int dtype) {
-#define ADD(chain, m) \
-    FN(sum_vector)(&first[chain], &second[chain], &in, r, i, c, m, 0, backward, masked, dtype)
+CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, int backward,
+                                   int masked, int dtype) {
+#define ADD(chain, at, m, half) \
+    FN(sum_vector)(&first[chain], &second[chain], &in, r, at, c, m, half, 0, backward, masked, dtype)
+    const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype);
     for (int64_t r = 0; r < in.count; r++, sums += 2) {
-        wide first[2] = {sums[0]}, second[2] = {sums[1]}, c = FN(wide_splat)(center[r], low[r]);
+        wide first[2] = {sums[0]}, second[2] = {sums[1]};
+        vec c = FN(splat)(center[r]);
         int64_t i = 0;
-        for (; i + 2 * VL <= in.n; i += VL) {
-            ADD(0, VL);
-            i += VL;
-            ADD(1, VL);
+        for (; i + 2 * VL <= in.n; i += 2 * VL) {
+            ADD(0, i, VL, half);
+            ADD(1, i + FN(start_of)(1, other), VL, other);
         }
         if (i + VL <= in.n) {
-            ADD(0, VL);
+            ADD(0, i, VL, CYNORM_BN_IN_ORDER);
             i += VL;
         }
-        if (i < in.n) ADD(1, in.n - i);
+        if (i < in.n) ADD(1, i, in.n - i, CYNORM_BN_IN_ORDER);
         sums[0] = FN(wide_add)(first[0], first[1]);
         sums[1] = FN(wide_add)(second[0], second[1]);
     }
@@ -445,10 +577,10 @@ typedef struct {
 } line;
 
 /* The coefficients of a vector of columns, or of row r. */
-CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i, int kept) {
+CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i, int half, int kept) {
     for (int which = 0; which < 4; which++) {
         const real *p = l->coefficient[which];
-        c[which] = !p ? FN(splat)(1) : kept ? FN(load)(p + i) : FN(splat)(p[r]);
+        c[which] = !p ? FN(splat)(1) : kept ? FN(load_half)(p + i, half) : FN(splat)(p[r]);
     }
 }
 
@@ -459,21 +591,21 @@ CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i,
  *     SCALE          gain * g
  * Gated: forward, ReLU follows, and *bits are those of what passes; backward, the mask comes first. */
 CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c, int64_t r,
-                                     int64_t i, int64_t m, uint64_t *bits, int ahead, int kept, int form,
-                                     int gated, int dtype) {
+                                     int64_t i, int64_t m, int half, uint64_t *bits, int ahead, int kept,
+                                     int form, int gated, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
-        if (ahead && !kept) cynorm_bn_prefetch(g, &in->g_ahead);
-        y = FN(get)(g, dtype, m);
+        if (ahead && !kept && half != 1) cynorm_bn_prefetch(g, &in->g_ahead);
+        y = FN(get_in)(g, dtype, m, half);
     }
-    if (ahead && !kept && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
-    if (backward && gated) y = FN(where_bits)(cynorm_bits_at(in->mask, in->bit + r * in->bit_step + i), y);
+    if (ahead && !kept && half != 1 && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
+    if (backward && gated) y = FN(where_bits)(FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half), y);
     if (form == CYNORM_GRADIENT) y += c[CYNORM_TERM];
     if (form != CYNORM_SCALE) {
-        vec d = FN(get)(x, dtype, m) - c[CYNORM_CENTER], factor = c[CYNORM_FACTOR];
+        vec d = FN(get_in)(x, dtype, m, half) - c[CYNORM_CENTER], factor = c[CYNORM_FACTOR];
         if (form == CYNORM_GRADIENT) y = FN(fma)(d, factor, y);
         if (form == CYNORM_NORMALIZE) y = FN(fma)(d, factor, c[CYNORM_TERM]);
         if (form == CYNORM_NORMALIZE_ADD) y += FN(fma)(d, factor, c[CYNORM_TERM]);
@@ -493,16 +625,27 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
                                        int form, int gated, int dtype) {
     const int size = (int)cynorm_itemsize(dtype), per_line = 64 / size / VL;
     vec own[CYNORM_BN_COLUMNS][4], y[CYNORM_BN_COLUMNS];
-    for (int k = 0; k < columns && kept; k++) FN(coefficients)(own[k], l, row, i + k * VL, kept);
+    for (int k = 0; k < columns && kept; k++) {
+        const int half = FN(half_of)(k, columns, dtype);
+        FN(coefficients)(own[k], l, row, i + FN(start_of)(k, half), half, kept);
+    }
     for (int64_t r = row; r < row + rows; r++) {
         char *out = l->out + r * l->step + i * size;
         uint64_t bits = 0, passed = 0;
         for (int k = 0; k < columns; k++) {
-            if (kept && ahead)
+            if (kept && ahead && k * VL * size % 64 == 0)
                 FN(prefetch_kept)(in, row, i * rows + ((r - row) * columns + k) * VL, form != CYNORM_SCALE,
                                   form != CYNORM_NORMALIZE, dtype);
-            y[k] = FN(combine_vector)(l, in, kept ? own[k] : shared, r, i + k * VL, VL, &passed, ahead, kept,
-                                      form, gated, dtype);
+            const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
+            y[k] = FN(combine_vector)(l, in, kept ? own[k] : shared, r, i + at, VL, half, &passed, ahead,
+                                      kept, form, gated, dtype);
+#if !CYNORM_DOUBLE
+            if (half != CYNORM_BN_IN_ORDER) {
+                bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
+                if (half) FN(put_quiet_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
+                continue;
+            }
+#endif
             bits |= passed << k * VL;
             if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
             else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
@@ -512,9 +655,9 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         int64_t left = columns ? 0 : in->n - i;
         for (int64_t j = 0; j < left; j += VL) {
             int64_t m = left - j < VL ? left - j : VL;
-            if (kept) FN(coefficients)(own[0], l, r, i + j, kept);
-            y[0] = FN(combine_vector)(l, in, kept ? own[0] : shared, r, i + j, m, &passed, ahead, kept, form,
-                                      gated, dtype);
+            if (kept) FN(coefficients)(own[0], l, r, i + j, CYNORM_BN_IN_ORDER, kept);
+            y[0] = FN(combine_vector)(l, in, kept ? own[0] : shared, r, i + j, m, CYNORM_BN_IN_ORDER, &passed,
+                                      ahead, kept, form, gated, dtype);
             bits |= passed << j;
             if (ahead && l->streaming && m == VL) FN(put_streaming)(out + j * size, y[0], dtype);
             else FN(put)(out + j * size, y[0], dtype, m);
@@ -532,7 +675,7 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < together ? in.count - r : together;
         int64_t i = 0;
-        if (!kept) FN(coefficients)(shared, &l, r, 0, kept);
+        if (!kept) FN(coefficients)(shared, &l, r, 0, CYNORM_BN_IN_ORDER, kept);
 #define COMBINE(columns) \
     FN(combine_columns)(&l, &in, shared, r, rows, i, columns, ahead, kept, form, gated, dtype)
         for (; i + block <= in.n; i += block) COMBINE(CYNORM_BN_COLUMNS);
@@ -543,13 +686,13 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
 
 /* ---- the loops above, for each storage type and case a function of its own: in one, pointers spill ---- */
 
-typedef void FN(sum_loop)(wide *, const cynorm_bn_rows *, const real *center, const real *low);
+typedef void FN(sum_loop)(wide *, const cynorm_bn_rows *, const real *center);
 typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
 
 #define CYNORM_BN_SUM(T, rows, kept, backward, masked)                                                       \
     static __attribute__((noinline)) void FN(sum_##T##_##kept##backward##masked)(                            \
-        wide *sums, const cynorm_bn_rows *in, const real *center, const real *low) {                         \
-        FN(rows)(sums, *in, center, low, backward, masked, CYNORM_##T);                                      \
+        wide *sums, const cynorm_bn_rows *in, const real *center) {                         \
+        FN(rows)(sums, *in, center, backward, masked, CYNORM_##T);                                      \
     }
 #define CYNORM_BN_COMBINE(T, form, kept, gated)                                                              \
     static __attribute__((noinline)) void FN(combine_##T##_##form##kept##gated)(                             \
@@ -736,8 +879,8 @@ static void FN(sum_tile)(const cynorm_bn_tile *t) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
         if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
-        const real *center = FN(coefficient)(t, t->center, &b), *low = FN(coefficient)(t, t->center_low, &b);
-        BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0](sums, &in, center, low);
+        const real *center = FN(coefficient)(t, t->center, &b);
+        BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0](sums, &in, center);
     }
 }
 
@@ -982,6 +1125,7 @@ static void FN(merge_chunks)(const cynorm_bn_unit *u) {
 }
 
 static inline void FN(set_coefficient)(const cynorm_bn_unit *u, void *array, int64_t k, real value) {
+    if (value != value) value = (real)NAN; /* see round_quiet_bf16 */
     for (int64_t j = 0; j < u->repeat; j++) ((real *)array)[k + j * u->n] = value;
 }
 
@@ -1024,7 +1168,10 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     FN(merge_chunks)(u);
     const real *mean_low = u->mean_low, *rstd = u->rstd;
     for (int64_t k = 0; k < u->n; k++) {
-        double shift = FN(sum_of)(u, k, 0).high, scale = FN(sum_of)(u, k, 1).high * rstd[k];
+        cynorm_exact sum = FN(sum_of)(u, k, 0), product = FN(sum_of)(u, k, 1), low = {mean_low[k], 0};
+        if (fabs(sum.high) <= DBL_MAX) /* of x - center, which has the low part of the mean yet */
+            product = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
+        double shift = sum.high, scale = product.high * rstd[k];
         ((real *)u->diff_shift)[k] = (real)shift;
         ((real *)u->diff_scale)[k] = (real)scale;
         if (!training) continue;

@@ -308,6 +308,24 @@ CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
     if (streaming) cynorm_stream(p, &both, sizeof both);
     else memcpy(p, &both, sizeof both);
 }
+
+/* The same where NaNs, like those that come from bfloat16, have zeros below its bits, so that none can overflow. */
+static inline uvec FN(round_quiet_bf16)(vec v) {
+    uvec u = (uvec)v;
+#ifdef __AVX512F__
+    /* 0x7fff + last = -(-0x8000 | !last) */
+    const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(-0x8000);
+    return u - (uvec)_mm512_ternarylogic_epi32((__m512i)(u >> 16), one, half, 0xae);
+#else
+    return u + 0x7fff + ((u >> 16) & 1);
+#endif
+}
+
+CYNORM_INLINE void FN(put_quiet_halves)(char *p, vec even, vec odd, int streaming) {
+    const uvec both = (FN(round_quiet_bf16)(even) >> 16) | (FN(round_quiet_bf16)(odd) & 0xffff0000);
+    if (streaming) cynorm_stream(p, &both, sizeof both);
+    else memcpy(p, &both, sizeof both);
+}
 #endif
 
 /* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
