@@ -20,7 +20,7 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, CYNORM_SUM_DIRECT, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
+    CYNORM_F64, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
     cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
 from cynorm._tensor cimport (
@@ -77,10 +77,10 @@ cdef int64_t distance(const axis_t *a) noexcept nogil:
     return a.stride[SRC] if a.stride[SRC] >= 0 else -a.stride[SRC]
 
 
-cdef bint contiguous(const axis_t *a, int64_t itemsize) noexcept nogil:
-    """Whether any of the tensors is, along this axis."""
+cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogil:
+    """Whether any of the first tensors is, along this axis."""
     cdef int i
-    for i in range(OMEGA):
+    for i in range(views):
         if a.stride[i] == itemsize:
             return True
     return False
@@ -160,7 +160,7 @@ cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
     return &kernels().real[plan.tile.src.dtype == CYNORM_F64]
 
 
-cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, int64_t itemsize,
+cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, int64_t itemsize, bint transposable,
                            plan_t *plan) noexcept nogil:
     """Give each axis its place: streamed, a level of the slab, or outer."""
     cdef axis_t windowed[AXES]
@@ -179,9 +179,11 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     else:
         # along the window's own innermost axis where that is the contiguous one and long enough to fill vectors
         along_window = f == 0 or distance(&windowed[w - 1]) <= distance(&free_axes[0])
-        # of mixed orders, the contiguous axes of all lie in the slab
-        if not p.within_channel and contiguous(&windowed[w - 1], itemsize):
-            along_window = True
+        # of mixed orders, the contiguous axes of all lie in the slab, or what lies along the window is transposed
+        if not p.within_channel and contiguous(&windowed[w - 1], itemsize, OMEGA):
+            along_window = not (
+                transposable and f > 0 and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST
+                and free_axes[0].extent >= VECTOR and contiguous(&free_axes[0], itemsize, DST))
         if along_window and f > 0 and windowed[w - 1].extent < VECTOR and free_axes[0].extent >= VECTOR:
             along_window = False
         if along_window:
@@ -295,7 +297,7 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     window = max(1, window / length)
     if which == 0:
         window = whole_vectors(window)
-    if which > 0 and contiguous(&plan.level[which], size):
+    if which > 0 and contiguous(&plan.level[which], size, OMEGA):
         window = max(window, whole_vectors(max(LINE, TRANSPOSED / length) / size))
     window = min(window, plan.ungrouped.extent)
     groups = ceil_div(plan.ungrouped.extent, window)
@@ -405,7 +407,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     t.k = p.k
     t.alpha = p.alpha
     t.beta = p.beta
-    choose_traversal(p, axes, count, cynorm_itemsize(views[SRC].dtype), plan)
+    choose_traversal(p, axes, count, cynorm_itemsize(views[SRC].dtype), views[Y] == NULL and views[OMEGA] == NULL, plan)
     if plan.joint:
         channels = p.channels if p.channels else plan.level[0].extent * plan.level[1].extent
         t.missing = plan.level[1].extent * plan.level[0].extent - channels

@@ -839,6 +839,11 @@ static int FN(constant_reach)(const cynorm_lrn_window *w) {
     return w->left == w->right && w->left <= CYNORM_REACH ? (int)w->left : 0;
 }
 
+/* Whether what does not lie along level 0 may be transposed, the tile's part of it whole: see lrn_transposed. */
+static int FN(transposable)(const cynorm_lrn_tile *t) {
+    return !t->windows && t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
+}
+
 /* Which of the loops serve a tile, if any. */
 static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
@@ -848,7 +853,8 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
         const int pays = CYNORM_PICKS >= (t->diff_dst.data ? 2 : 1);
         return reach || (pays && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
     }
-    if (t->y.data || !FN(contiguous)(&t->src) || !FN(contiguous)(&t->diff_dst) || !FN(contiguous)(&t->dst)) return 0;
+    const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
+    if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int narrow = t->left && t->left == t->right && t->left <= CYNORM_REACH;
     if (!t->windows && narrow && t->count[1] * t->count[2] == 1) return FN(BLOCKS);
     if (!t->windows) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
@@ -910,7 +916,7 @@ static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {
     return FN(whole_lines)((t->size + VL) * cynorm_itemsize(t->dst.dtype));
 }
 
-static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
+static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS):
         return (size_t)(FN(kept_bytes)(t, backward) + (1 + CYNORM_BLOCK) * FN(row_bytes)(t) +
@@ -1157,7 +1163,7 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
-static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
+static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
     case FN(BLOCKS): FN(narrow_blocks)(t, backward); break;
     case FN(ROWS): FN(narrow_rows)(t, backward); break;
@@ -1166,6 +1172,60 @@ static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     case FN(SLABS): FN(lrn_by_slabs)(t, backward); break;
     default: FN(lrn_tile)(t, backward);
     }
+}
+
+
+/* ---- windows along the stream, of tensors in different memory orders ---- */
+
+/* Bytes from a slab of a transposed operand to the next: a tile's row, and the line before it that dst may ask for. */
+static int64_t FN(transposed_pitch)(const cynorm_lrn_tile *t) {
+    return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP) * cynorm_itemsize(t->dst.dtype));
+}
+
+static int FN(transposed)(const cynorm_lrn_tile *t, int i) {
+    return !FN(contiguous)(FN(view)(t, i)) && FN(transposable)(t) && FN(narrow_kind)(t);
+}
+
+static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
+    size_t bytes = (FN(kernel_scratch)(t, backward) + 63) & -(size_t)64;
+    for (int i = 0; i < FN(OPERANDS); i++)
+        if (FN(transposed)(t, i)) bytes += (size_t)(t->extent * FN(transposed_pitch)(t));
+    return bytes + (FN(transposed)(t, FN(DST)) ? (size_t)cynorm_unpack_bytes(0) : 0);
+}
+
+/* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
+static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m, char *scratch, int64_t before,
+                                       int64_t begin, int64_t end) {
+    const int64_t size = cynorm_itemsize(m->dtype);
+    return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},
+                         {{before + t->count[0], {m->stride[0], size}},
+                          {end - begin, {m->streamed, FN(transposed_pitch)(t)}},
+                          {.n = 1}},
+                         size, 0};
+}
+
+/* The tile with operands in scratch where their rows are not contiguous, transposed there and back. */
+static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
+    cynorm_lrn_tile u = *t;
+    cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
+    const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(transposed_pitch)(t);
+    const int64_t reach = (1 + backward) * (t->left + t->right) + CYNORM_BLOCK_MOST;
+    const int64_t first = t->begin > reach ? t->begin - reach : 0;
+    const int64_t end = t->end + reach < t->extent ? t->end + reach : t->extent;
+    char *free = (char *)t->scratch + ((FN(kernel_scratch)(t, backward) + 63) & -(size_t)64);
+    for (int i = 0; i < FN(OPERANDS); i++) {
+        if (!FN(transposed)(t, i)) continue;
+        const int64_t before = i != FN(DST) && t->streaming && t->before ? 64 / size : 0;
+        cynorm_slab slab = FN(transposed_slab)(t, view[i], free, before, first, end);
+        if (i == FN(DST)) u.streaming = 0;
+        else cynorm_pack(&slab);
+        *view[i] = (cynorm_lrn_view){free + before * size - first * pitch, pitch, {size}, t->dst.dtype};
+        free += t->extent * pitch;
+    }
+    FN(run_kernel)(&u, backward);
+    if (!FN(transposed)(t, FN(DST))) return;
+    cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
+    cynorm_unpack(&slab, t->streaming && FN(of_whole_elements)(&t->dst) ? free : NULL, 0);
 }
 
 static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }
