@@ -20,8 +20,8 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
-    cynorm_real_kernels, cynorm_tensor, cynorm_window,
+    CYNORM_F64, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window,
+    cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
 from cynorm._tensor cimport (
     aligned, check_layout, check_overlap, check_same, describe, describe_output, describe_shape, elements_of,

@@ -377,6 +377,20 @@ def test_images_past_the_cache(region, layout, dtype, size):
         lines[:] = 7
 
 
+@pytest.mark.parametrize("size", [3, 5, 16])
+@pytest.mark.parametrize("layout", ["NHWC", "nChw8c", "nChw16c"])
+@each_dtype
+def test_long_rows_in_place(dtype, layout, size):
+    """Rows of more channels than are worked on at once, where out takes the place of what is read."""
+    src, diff_dst = draw_pair((2, 2608, 3, 2), dtype, layout)
+    lrn = cynorm.LRN(size, 0.5, layout=layout)
+    for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
+        expected = run(*tensors)
+        for i, tensor in enumerate(tensors):
+            out = tensor.copy()
+            assert_same_bits(run(*tensors[:i], out, *tensors[i + 1 :], out=out), expected)
+
+
 @pytest.mark.parametrize("size", [5, 7])
 @pytest.mark.parametrize("backward, shape", [(False, (1, 17, 63 * 1024 + 10)), (True, (1, 50, 31 * 512 + 10))])
 def test_last_tile_of_few_cells(backward, shape, size):

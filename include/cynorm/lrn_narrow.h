@@ -22,6 +22,8 @@ enum { CYNORM_BLOCKS_LATE = 0 };
 #endif
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
+/* Elements of rows worked on at once; bytes of src, where stores bypass the cache. */
+enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048 };
 #endif
 
 /* The sum of a window, its latest cell last. */
@@ -218,11 +220,9 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
 
 /* ---- windows along level 0 ---- */
 
-/* Whether lanes of two vectors can be picked by number: 2 where that pays in backward, too. */
+/* Whether lanes of two vectors can be picked by number. */
 #ifndef CYNORM_PICKS
-#if defined(__AVX512F__)
-#define CYNORM_PICKS 2
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
 #define CYNORM_PICKS 1
 #else
 #define CYNORM_PICKS 0
@@ -243,7 +243,7 @@ typedef struct {
     char *dst;
     /* bytes from a vector of a row to the next, from a row to the next, to the slab that is prefetched */
     int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
-    int64_t rows, vectors, last; /* vectors of a row, lanes of the last of them */
+    int64_t rows, vectors, last, strip; /* vectors of a row, lanes of its last one; vectors at once */
     window_t window;             /* where its reach is no constant */
     coefficients q;
     int streaming;
@@ -307,13 +307,13 @@ static window_t FN(window_of)(const cynorm_lrn_window *w) {
 }
 #endif
 
-/* What the window sums of a row need of the vectors before. */
+/* What the window sums of a row need of the vectors before; total[0]: the last that was complete. */
 #define sums_t FN(cynorm_lrn_sums)
-typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES + 1]; } sums_t;
+typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES]; } sums_t;
 
 /* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
 CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
-CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 0 : FN(highest)(reach) + 1; }
+CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 1 : FN(highest)(reach) + 1; }
 
 /* The window sums at `at`. */
 CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
@@ -323,9 +323,9 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
     return FN(sum_cells)(cell, reach);
 }
 
-/* Takes the next vector of cells; the window sums of the one before it, or, of a window whose highest bit is
- * -reach, of one that is `late` vectors earlier: each S_2m is made a step after the S_m of which it is the sum, and
- * with it the sums of the pieces up to 2m, by where they end; last these are shifted to where the windows lie. */
+/* Takes the next vector of cells; the window sums of one that is `late` vectors earlier. Of a window whose
+ * highest bit is -reach, each S_2m is made of the S_m of a step ago, so that no step is one long chain, and with it
+ * the sums of the pieces up to 2m, by where they end; last these are shifted to where the windows lie. */
 CYNORM_INLINE vec FN(next_sums)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
     if (reach > 0) {
         const vec sum = FN(sum_across)(s->before[0], s->at[0], next, reach);
@@ -333,17 +333,18 @@ CYNORM_INLINE vec FN(next_sums)(sums_t *s, vec next, const window_t *w, int reac
         return sum;
     }
 #if CYNORM_PICKS
-    const vec sum = FN(picked)(s->total[CYNORM_PIECES], s->total[FN(highest)(reach)], w->window[mirrored]);
-    s->total[CYNORM_PIECES] = s->total[FN(highest)(reach)];
+    const int highest = FN(highest)(reach);
+    const vec sum = FN(picked)(s->total[0], s->total[highest], w->window[mirrored]);
+    s->total[0] = s->total[highest];
 #pragma GCC unroll 8
-    for (int l = FN(highest)(reach), m = -reach; l > 0; l--, m /= 2) {
-        const vec level = s->at[l - 1] + FN(shifted)(s->before[l - 1], s->at[l - 1], s->at[l - 1], -m / 2);
-        s->total[l] = s->total[l - 1];
-        if (m == -reach || w->n & m) s->total[l] += FN(picked)(s->at[l], level, w->piece[l]);
-        s->before[l] = s->at[l], s->at[l] = level;
+    for (int l = highest - 1; l >= 0; l--) {
+        const vec level = l ? s->at[l] : next;
+        const vec twice = level + FN(shifted)(s->before[l], level, level, -(1 << l));
+        /* -0 changes nothing that is added to it */
+        vec total = l ? s->total[l] : w->n & 1 ? next : FN(splat)((real)-0.0);
+        if (l + 1 == highest || w->n & 2 << l) total += FN(picked)(s->at[l + 1], twice, w->piece[l + 1]);
+        s->before[l] = level, s->at[l + 1] = twice, s->total[l + 1] = total;
     }
-    s->before[0] = s->at[0], s->at[0] = next;
-    s->total[0] = w->n & 1 ? next : FN(splat)((real)-0.0); /* which changes nothing that is added to it */
     return sum;
 #else
     (void)w, (void)mirrored;
@@ -351,97 +352,121 @@ CYNORM_INLINE vec FN(next_sums)(sums_t *s, vec next, const window_t *w, int reac
 #endif
 }
 
-/* Rows follow one another, a vector of zeros behind each, which no window reaches across. The loops below are in
- * stages, the last first, each on what the others left a step ago: no step is one long chain of arithmetic. */
-#define stage_t FN(cynorm_lrn_stage)
-typedef struct { int64_t left, wait, rows; } stage_t; /* vectors of this row; steps before the first row; rows to come */
+/* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
+ * loops of their own, so short that the core looks several vectors ahead; what one leaves for the next lies in the
+ * first-level cache, a vector of zeros behind each row, which no window reaches across. Where strips meet in a
+ * row, what the windows reach is made twice. */
+#define strip_t FN(cynorm_lrn_row_strip)
+typedef struct { int64_t row, rows, from, to, most; } strip_t; /* most: how many rows */
+enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
+enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
 
-/* Whether the stage is at a vector of a row. */
-CYNORM_INLINE int FN(on_row)(stage_t *s) { return __builtin_expect(--s->left >= 0, 1); }
-
-/* Where it is not: whether a row is next. */
-CYNORM_INLINE int FN(next_row)(stage_t *s, int64_t vectors) {
-    const int begins = --s->wait <= 0 && s->rows > 0;
-    s->left = begins ? vectors : 0;
-    s->rows -= begins;
-    return begins;
+CYNORM_INLINE strip_t FN(strips_of)(const rows_t *r) {
+    return (strip_t){0, 0, 0, r->vectors, r->vectors < r->strip ? r->strip / (r->vectors + 1) : 1};
 }
 
-/* `whole` says that all vectors are. */
-CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, const stage_t *s, int whole) {
-    return whole || s->left ? VL : r->last;
+CYNORM_INLINE int FN(next_strip)(strip_t *s, const rows_t *r) {
+    s->from = s->to;
+    if (s->from == r->vectors) s->row += s->rows, s->from = 0;
+    s->rows = r->rows - s->row < s->most ? r->rows - s->row : s->most;
+    s->to = r->vectors - s->from < r->strip ? r->vectors : s->from + r->strip;
+    return s->rows > 0;
+}
+
+/* Lanes of vector v of a row; `whole` says that all vectors are. */
+CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
+    return whole || v < r->vectors - 1 ? VL : r->last;
+}
+
+/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. */
+CYNORM_INLINE void FN(strip_omega)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega,
+                                   int dtype, int reach, int whole) {
+    const int late = FN(late)(reach);
+    const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
+    sums_t sums = {0};
+    omega += begin - from - late;
+#define NEXT(cells) *omega++ = FN(omega_of)(&r->q, FN(next_sums)(&sums, cells, &r->window, reach, 0), VL)
+    for (int64_t i = s->row; i < s->row + s->rows; i++) {
+        const char *src = r->src + i * r->src_pitch + begin * r->src_step;
+        for (int64_t v = begin; v < end; v++, src += r->src_step) {
+            const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
+            __builtin_prefetch(src + r->src_ahead, 0, 2);
+            NEXT(x * x);
+        }
+        if (to == r->vectors) NEXT((vec){0});
+    }
+    for (int j = 1; j < late; j++) NEXT((vec){0});
+#undef NEXT
 }
 
 CYNORM_INLINE void FN(rows_forward)(const rows_t *r, int dtype, int reach, int kind, int whole) {
-    const int64_t src_gap = r->src_pitch - r->vectors * r->src_step, dst_gap = r->dst_pitch - r->vectors * r->dst_step;
-    const char *src = r->src - src_gap, *again = src;
-    char *dst = r->dst - dst_gap;
-    stage_t load = {0, 1, r->rows}, finish = {0, 3 + FN(late)(reach), r->rows};
-    sums_t squares = {0};
-    vec omega = {0};
-    for (;;) {
-        if (FN(on_row)(&finish)) {
-            const int64_t n = FN(lanes)(r, &finish, whole);
-            const vec x = FN(get)(again, dtype, n);
-            const vec out = FN(times_power)(x, FN(part)(omega, FN(splat)(1), n), kind, r->q.beta, dtype, NULL);
-            FN(put_narrow)(dst, out, dtype, n, r->streaming);
-            dst += r->dst_step, again += r->src_step;
-        } else if (FN(next_row)(&finish, r->vectors)) dst += dst_gap, again += src_gap;
-        else if (finish.wait <= 0) break;
-        vec x = {0};
-        if (FN(on_row)(&load)) {
-            x = FN(get)(src, dtype, FN(lanes)(r, &load, whole));
-            __builtin_prefetch(src + r->src_ahead, 0, 2);
-            src += r->src_step;
-        } else if (FN(next_row)(&load, r->vectors)) src += src_gap;
-        omega = FN(omega_of)(&r->q, FN(next_sums)(&squares, x * x, &r->window, reach, 0), VL);
+    vec scratch[FN(STRIP_VECTORS)];
+    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
+        vec *omega = scratch + FN(STRIP_MARGIN);
+        FN(strip_omega)(r, &s, s.from, s.to, omega, dtype, reach, whole);
+        for (int64_t i = s.row; i < s.row + s.rows; i++, omega++) {
+            const char *src = r->src + i * r->src_pitch;
+            char *dst = r->dst + i * r->dst_pitch;
+            for (int64_t v = s.from; v < s.to; v++, omega++) {
+                const int64_t n = FN(lanes)(r, v, whole);
+                const vec x = FN(get)(src + v * r->src_step, dtype, n);
+                const vec all = FN(part)(*omega, FN(splat)(1), n);
+                const vec out = FN(times_power)(x, all, kind, r->q.beta, dtype, NULL);
+                FN(put_narrow)(dst + v * r->dst_step, out, dtype, n, r->streaming);
+            }
+        }
     }
 }
 
-CYNORM_INLINE void FN(rows_backward)(const rows_t *r, int dtype, int reach, int kind, int whole) {
-    const int64_t src_gap = r->src_pitch - r->vectors * r->src_step, dst_gap = r->dst_pitch - r->vectors * r->dst_step;
-    const int64_t diff_gap = r->diff_pitch - r->vectors * r->diff_step, y_gap = r->y_pitch - r->vectors * r->y_step;
-    const char *src[3] = {r->src - src_gap, r->src - src_gap, r->src - src_gap};
-    const char *diff_dst = r->diff_dst - diff_gap, *y = r->y ? r->y - y_gap : NULL;
-    char *dst = r->dst - dst_gap;
-    enum { MOST = 2 + CYNORM_PIECES };
-    const int late = FN(late)(reach);
-    stage_t load = {0, 1, r->rows}, take = {0, 3 + late, r->rows}, finish = {0, 5 + 2 * late, r->rows};
-    sums_t squares = {0}, terms = {0};
-    vec omega = {0}, term = {0}, weighted[MOST] = {0};
-    for (;;) {
-        const vec term_sum = FN(next_sums)(&terms, term, &r->window, reach, 1);
-        if (FN(on_row)(&finish)) {
-            const int64_t n = FN(lanes)(r, &finish, whole);
-            const vec out = FN(diff_src_of)(&r->q, FN(get)(src[2], dtype, n), term_sum, weighted[1 + late]);
-            FN(put_narrow)(dst, out, dtype, n, r->streaming);
-            dst += r->dst_step, src[2] += r->src_step;
-        } else if (FN(next_row)(&finish, r->vectors)) dst += dst_gap, src[2] += src_gap;
-        else if (finish.wait <= 0) break;
-#pragma GCC unroll 8
-        for (int j = 1 + late; j > 0; j--) weighted[j] = weighted[j - 1];
-        term = (vec){0};
-        if (FN(on_row)(&take)) {
-            const int64_t n = FN(lanes)(r, &take, whole);
-            const vec x = FN(get)(src[1], dtype, n);
+/* In place of omega, the terms of vectors [from, to) of the strip's rows. */
+CYNORM_INLINE void FN(strip_terms)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *term,
+                                   vec *weighted, int dtype, int reach, int kind, int whole) {
+    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted++) {
+        const char *src = r->src + i * r->src_pitch, *diff_dst = r->diff_dst + i * r->diff_pitch;
+        const char *y = whole || !r->y ? NULL : r->y + i * r->y_pitch;
+        for (int64_t v = from; v < to; v++, term++, weighted++) {
+            const int64_t n = FN(lanes)(r, v, whole);
+            const char *diff = diff_dst + v * r->diff_step;
+            __builtin_prefetch(diff + r->diff_ahead, 0, 2);
+            const vec x = FN(get)(src + v * r->src_step, dtype, n), g = FN(get)(diff, dtype, n);
+            const vec omega = FN(part)(*term, FN(splat)(1), n);
             vec given = x;
-            if (!whole && y) given = FN(get)(y, dtype, n), y += r->y_step;
-            term = FN(term_of)(&r->q, FN(part)(omega, FN(splat)(1), n), FN(get)(diff_dst, dtype, n), x,
-                               !whole && y ? &given : NULL, kind, &weighted[0]);
-            term = FN(part)(term, (vec){0}, n);
-            __builtin_prefetch(diff_dst + r->diff_ahead, 0, 2);
-            diff_dst += r->diff_step, src[1] += r->src_step;
-        } else if (FN(next_row)(&take, r->vectors)) {
-            diff_dst += diff_gap, src[1] += src_gap;
-            if (!whole && y) y += y_gap;
+            if (y) given = FN(get)(y + v * r->y_step, dtype, n);
+            const vec t = FN(term_of)(&r->q, omega, g, x, y ? &given : NULL, kind, weighted);
+            *term = FN(part)(t, (vec){0}, n);
         }
-        vec x = {0};
-        if (FN(on_row)(&load)) {
-            x = FN(get)(src[0], dtype, FN(lanes)(r, &load, whole));
-            __builtin_prefetch(src[0] + r->src_ahead, 0, 2);
-            src[0] += r->src_step;
-        } else if (FN(next_row)(&load, r->vectors)) src[0] += src_gap;
-        omega = FN(omega_of)(&r->q, FN(next_sums)(&squares, x * x, &r->window, reach, 0), VL);
+        *term++ = (vec){0};
+    }
+    for (int j = 0; j < FN(late)(reach); j++) *term++ = (vec){0};
+}
+
+/* dst of the strip by the terms of vectors from `from` on */
+CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, const vec *term,
+                                     const vec *weighted, int dtype, int reach, int whole) {
+    sums_t sums = {0};
+#define NEXT FN(next_sums)(&sums, *term++, &r->window, reach, 1)
+    for (int64_t v = from - FN(late)(reach); v < s->from; v++) NEXT;
+    weighted += s->from - from;
+    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted++) {
+        const char *src = r->src + i * r->src_pitch;
+        char *dst = r->dst + i * r->dst_pitch;
+        for (int64_t v = s->from; v < s->to; v++, weighted++) {
+            const int64_t n = FN(lanes)(r, v, whole);
+            const vec out = FN(diff_src_of)(&r->q, FN(get)(src + v * r->src_step, dtype, n), NEXT, *weighted);
+            FN(put_narrow)(dst + v * r->dst_step, out, dtype, n, r->streaming);
+        }
+        NEXT; /* of the zeros */
+    }
+#undef NEXT
+}
+
+CYNORM_INLINE void FN(rows_backward)(const rows_t *r, int dtype, int reach, int kind, int whole) {
+    vec scratch[FN(STRIP_VECTORS)], weighted[FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
+    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
+        const int64_t from = s.from - (s.from > 0), to = s.to + (s.to < r->vectors); /* what windows reach */
+        FN(strip_omega)(r, &s, from, to, term, dtype, reach, whole);
+        FN(strip_terms)(r, &s, from, to, term, weighted, dtype, reach, kind, whole);
+        FN(strip_results)(r, &s, from, term, weighted, dtype, reach, whole);
     }
 }
 
@@ -733,13 +758,8 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     static void (*const FN(wide_##T##_##direction)[4][2])(const rows_t *) = {                                  \
         CYNORM_OF(T, direction, _2), CYNORM_OF(T, direction, _4), CYNORM_OF(T, direction, _8),                 \
         CYNORM_OF(T, direction, _16)};
-#if CYNORM_PICKS == 2
 #define CYNORM_WIDES(T) CYNORM_WIDES_OF(T, forward) CYNORM_WIDES_OF(T, backward)
 #define CYNORM_WIDE_LOOPS(T) {FN(wide_##T##_forward), FN(wide_##T##_backward)}
-#else
-#define CYNORM_WIDES(T) CYNORM_WIDES_OF(T, forward)
-#define CYNORM_WIDE_LOOPS(T) {FN(wide_##T##_forward)}
-#endif
 enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
 #else
 #define CYNORM_WIDES(T)
@@ -850,8 +870,7 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right) {
-        const int pays = CYNORM_PICKS >= (t->diff_dst.data ? 2 : 1);
-        return reach || (pays && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
+        return reach || (CYNORM_PICKS && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
     }
     const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
@@ -899,10 +918,18 @@ static const cynorm_lrn_view *FN(view)(const cynorm_lrn_tile *t, int i) {
     return i == FN(SRC) ? &t->src : i == FN(DIFF_DST) ? &t->diff_dst : i == FN(Y) ? &t->y : &t->dst;
 }
 
-/* Whether the loop cannot take an operand as it lies: its vectors are not contiguous, or not whole blocks. */
+/* Elements of a row. */
+static int64_t FN(cells_of)(const cynorm_lrn_tile *t) {
+    return FN(joint)(t) ? t->count[0] * t->count[1] - t->missing : t->count[0];
+}
+
+/* Whether the loop cannot take an operand as it lies: its vectors are not contiguous, or not whole blocks; or dst takes its
+ * place, and the next strip of a row reads some of it again. */
 static int FN(packed)(const cynorm_lrn_tile *t, int i) {
     const cynorm_lrn_view *m = FN(view)(t, i);
-    return !FN(contiguous)(m) || (m->data && FN(joint)(t) && t->count[0] != VL);
+    if (!m->data) return 0;
+    return !FN(contiguous)(m) || (FN(joint)(t) && t->count[0] != VL) ||
+           (i != FN(DST) && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP);
 }
 
 /* Rows of dst until they are copied, or are packed. */
@@ -1071,12 +1098,13 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     }
     const int streaming = t->streaming && FN(of_whole_elements)(&t->dst);
     const int staged = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
-    const int64_t cells = joint ? t->count[0] * t->count[1] - t->missing : t->count[0];
+    const int64_t cells = FN(cells_of)(t);
     rows_t r = {.vectors = (cells + VL - 1) / VL, .q = FN(coefficients_of)(t),
                 .streaming = t->streaming && by_lines && !slab[FN(DST)],
                 .src_ahead = slab[FN(SRC)] ? 0 : t->src.streamed,
                 .diff_ahead = slab[FN(DIFF_DST)] ? 0 : t->diff_dst.streamed};
     r.last = cells - (r.vectors - 1) * VL;
+    r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / VL;
     const int loop = FN(loop_of_beta)(t, r.last == VL && !t->y.data);
     void (*run)(const rows_t *) = reach ? FN(row_loops)[dtype][backward][reach - 1][loop] : NULL;
 #if CYNORM_PICKS
@@ -1238,7 +1266,7 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 #undef plane_t
 #undef window_t
 #undef sums_t
-#undef stage_t
+#undef strip_t
 #undef region
 #undef coefficients
 #undef CYNORM_TERM_SCALE
