@@ -806,7 +806,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads)
         return 0
     if not backward and call.data[CYNORM_BN_MASK] != NULL:
         each = plan.row.extent * (plan.groups.extent if plan.repeat > 1 else 1)
-        if each % 8:  # rows share bytes
+        if each % 8 or (plan.tile.kept_inner and plan.cuts > 1 and plan.cut % 8):  # rows, or units, share bytes
             memset(call.data[CYNORM_BN_MASK].data, 0, ceil_div(plan.statistics * plan.count, 8))
     s.plan = &plan
     s.epsilon = p.epsilon

@@ -565,6 +565,21 @@ def test_activation_backward(name, parameters, training):
         )
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+def test_relu_forgets_the_bits_of_another_call(order):
+    """Bytes of the mask that rows or units share are set anew, whatever the workspace held, in any mixture of orders."""
+    shape = (8, 8, 11, 10)
+    src, diff_dst = np.random.default_rng(0).standard_normal((2, *shape), dtype=np.float32)
+    bn = cynorm.BatchNorm(axes=0, activation="relu")
+    mean, variance, workspace = np.zeros((1, *shape[1:]), np.float32), np.ones((1, *shape[1:]), np.float32), cynorm.Workspace()
+    there = np.ascontiguousarray(src.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    out = np.empty([shape[axis] for axis in order], np.float32).transpose(np.argsort(order))
+    bn.forward_inference(np.abs(there), mean, variance, workspace=workspace)
+    dst = bn.forward_inference(there, mean, variance, out=out, workspace=workspace)
+    diff_src = bn.backward_inference(diff_dst, there, mean, variance, workspace=workspace)[0]
+    np.testing.assert_array_equal(diff_src != 0, dst > 0)
+
+
 @pytest.mark.parametrize("layout", reference.LAYOUTS)
 def test_relu_needs_neither_dst_nor_add(layout):
     """One bit per element: the workspace is far smaller than the tensor."""
