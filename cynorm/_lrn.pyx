@@ -11,7 +11,8 @@ at a time, and a slab has up to three levels, the innermost first:
     within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
 
 One kernel serves them all, and any strides: a run that is not contiguous is packed on its way in and out. Where
-tensors differ in memory order, channels are innermost if they are in any of them.
+tensors differ in memory order, channels are innermost if they are in any of them, unless pixels are in src
+or diff_dst: then a tile's part of the others is transposed whole.
 """
 
 from cython.parallel cimport parallel, prange

@@ -398,7 +398,7 @@ def test_parameters_of_any_strides():
     assert_same_bits(backwards, got)
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in reference.DTYPES if dtype.itemsize == 2], ids=str)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_half_parameters(dtype):
     """Parameters of the data's own type are accepted, and their gradients returned in it."""
     case = Case((3, 9, 4, 5), dtype)

@@ -642,7 +642,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
 #if !CYNORM_DOUBLE
             if (half != CYNORM_BN_IN_ORDER) {
                 bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
-                if (half) FN(put_quiet_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
+                if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming, 1);
                 continue;
             }
 #endif
@@ -691,8 +691,8 @@ typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
 
 #define CYNORM_BN_SUM(T, rows, kept, backward, masked)                                                       \
     static __attribute__((noinline)) void FN(sum_##T##_##kept##backward##masked)(                            \
-        wide *sums, const cynorm_bn_rows *in, const real *center) {                         \
-        FN(rows)(sums, *in, center, backward, masked, CYNORM_##T);                                      \
+        wide *sums, const cynorm_bn_rows *in, const real *center) {                                          \
+        FN(rows)(sums, *in, center, backward, masked, CYNORM_##T);                                           \
     }
 #define CYNORM_BN_COMBINE(T, form, kept, gated)                                                              \
     static __attribute__((noinline)) void FN(combine_##T##_##form##kept##gated)(                             \
@@ -1169,7 +1169,7 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     const real *mean_low = u->mean_low, *rstd = u->rstd;
     for (int64_t k = 0; k < u->n; k++) {
         cynorm_exact sum = FN(sum_of)(u, k, 0), product = FN(sum_of)(u, k, 1), low = {mean_low[k], 0};
-        if (fabs(sum.high) <= DBL_MAX) /* of x - center, which has the low part of the mean yet */
+        if (isfinite(sum.high)) /* of x - center, which has the low part of the mean yet */
             product = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
         double shift = sum.high, scale = product.high * rstd[k];
         ((real *)u->diff_shift)[k] = (real)shift;

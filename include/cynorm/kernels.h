@@ -1,7 +1,6 @@
 /* All kernels of one instruction set, the one that the compiler's flags select. A file of cynorm/kernels/ defines
  * CYNORM_ISA_NAME and CYNORM_ISA_TABLE and includes this; everything but the table is static. */
 
-#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

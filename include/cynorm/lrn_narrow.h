@@ -1,5 +1,5 @@
 /* LRN with a window that registers hold. A template, see types.h; formulas and tiles are lrn.h's. At the end, the choice
- * between this, lrn_slabs.h and lrn.h.
+ * between this, lrn_slabs.h and lrn.h, and what is transposed before and after.
  *
  * Where a window of 3 or 5 cells lies along the stream, BLOCK slabs are worked on at a time, a vector of each;
  * what the next block needs of this one waits in scratch, in the order of its use. Where a window lies along
@@ -66,7 +66,7 @@ CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
 CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int streaming, int part, vec *even) {
 #if !CYNORM_DOUBLE
     if (part == FN(EVEN)) *even = v;
-    else if (part == FN(ODD)) FN(put_halves)(p, *even, v, streaming);
+    else if (part == FN(ODD)) FN(put_halves)(p, *even, v, streaming, 0);
     else
 #endif
     FN(put_narrow)(p, v, dtype, n, streaming);
@@ -244,7 +244,7 @@ typedef struct {
     /* bytes from a vector of a row to the next, from a row to the next, to the slab that is prefetched */
     int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
     int64_t rows, vectors, last, strip; /* vectors of a row, lanes of its last one; vectors at once */
-    window_t window;             /* where its reach is no constant */
+    window_t window; /* where its reach is no constant */
     coefficients q;
     int streaming;
 } rows_t;
@@ -859,7 +859,7 @@ static int FN(constant_reach)(const cynorm_lrn_window *w) {
     return w->left == w->right && w->left <= CYNORM_REACH ? (int)w->left : 0;
 }
 
-/* Whether what does not lie along level 0 may be transposed, the tile's part of it whole: see lrn_transposed. */
+/* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
     return !t->windows && t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
@@ -869,9 +869,8 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
     if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
-    if (t->windows && w->step == 1 && !t->left && !t->right) {
+    if (t->windows && w->step == 1 && !t->left && !t->right)
         return reach || (CYNORM_PICKS && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
-    }
     const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int narrow = t->left && t->left == t->right && t->left <= CYNORM_REACH;
@@ -1202,23 +1201,18 @@ static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
-
 /* ---- windows along the stream, of tensors in different memory orders ---- */
-
-/* Bytes from a slab of a transposed operand to the next: a tile's row, and the line before it that dst may ask for. */
-static int64_t FN(transposed_pitch)(const cynorm_lrn_tile *t) {
-    return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP) * cynorm_itemsize(t->dst.dtype));
-}
 
 static int FN(transposed)(const cynorm_lrn_tile *t, int i) {
     return !FN(contiguous)(FN(view)(t, i)) && FN(transposable)(t) && FN(narrow_kind)(t);
 }
 
+/* A slab's row of a transposed operand is one of dst: the tile's, and the line before it that dst may ask for. */
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
-    size_t bytes = (FN(kernel_scratch)(t, backward) + 63) & -(size_t)64;
+    int64_t bytes = FN(transposed)(t, FN(DST)) ? cynorm_unpack_bytes(0) : 0;
     for (int i = 0; i < FN(OPERANDS); i++)
-        if (FN(transposed)(t, i)) bytes += (size_t)(t->extent * FN(transposed_pitch)(t));
-    return bytes + (FN(transposed)(t, FN(DST)) ? (size_t)cynorm_unpack_bytes(0) : 0);
+        if (FN(transposed)(t, i)) bytes += t->extent * FN(row_bytes)(t);
+    return (size_t)bytes + FN(kernel_scratch)(t, backward);
 }
 
 /* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
@@ -1227,7 +1221,7 @@ static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lr
     const int64_t size = cynorm_itemsize(m->dtype);
     return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},
                          {{before + t->count[0], {m->stride[0], size}},
-                          {end - begin, {m->streamed, FN(transposed_pitch)(t)}},
+                          {end - begin, {m->streamed, FN(row_bytes)(t)}},
                           {.n = 1}},
                          size, 0};
 }
@@ -1236,24 +1230,25 @@ static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lr
 static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     cynorm_lrn_tile u = *t;
     cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
-    const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(transposed_pitch)(t);
+    const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(row_bytes)(t);
     const int64_t reach = (1 + backward) * (t->left + t->right) + CYNORM_BLOCK_MOST;
     const int64_t first = t->begin > reach ? t->begin - reach : 0;
     const int64_t end = t->end + reach < t->extent ? t->end + reach : t->extent;
-    char *free = (char *)t->scratch + ((FN(kernel_scratch)(t, backward) + 63) & -(size_t)64);
+    char *free = t->scratch, *stage = free;
+    if (FN(transposed)(t, FN(DST))) free += cynorm_unpack_bytes(0), u.streaming = 0;
     for (int i = 0; i < FN(OPERANDS); i++) {
         if (!FN(transposed)(t, i)) continue;
         const int64_t before = i != FN(DST) && t->streaming && t->before ? 64 / size : 0;
         cynorm_slab slab = FN(transposed_slab)(t, view[i], free, before, first, end);
-        if (i == FN(DST)) u.streaming = 0;
-        else cynorm_pack(&slab);
+        if (i != FN(DST)) cynorm_pack(&slab);
         *view[i] = (cynorm_lrn_view){free + before * size - first * pitch, pitch, {size}, t->dst.dtype};
         free += t->extent * pitch;
     }
+    u.scratch = free;
     FN(run_kernel)(&u, backward);
     if (!FN(transposed)(t, FN(DST))) return;
     cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
-    cynorm_unpack(&slab, t->streaming && FN(of_whole_elements)(&t->dst) ? free : NULL, 0);
+    cynorm_unpack(&slab, t->streaming && FN(of_whole_elements)(&t->dst) ? stage : NULL, 0);
 }
 
 static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }

@@ -303,13 +303,7 @@ CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
     return (vec)(odd ? both & 0xffff0000 : both << 16);
 }
 
-CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
-    const uvec both = (FN(round_bf16)(even) >> 16) | (FN(round_bf16)(odd) & 0xffff0000);
-    if (streaming) cynorm_stream(p, &both, sizeof both);
-    else memcpy(p, &both, sizeof both);
-}
-
-/* The same where NaNs, like those that come from bfloat16, have zeros below its bits, so that none can overflow. */
+/* round_bf16 where NaNs, like those that come from bfloat16, have zeros below its bits, so that none can overflow. */
 static inline uvec FN(round_quiet_bf16)(vec v) {
     uvec u = (uvec)v;
 #ifdef __AVX512F__
@@ -321,8 +315,11 @@ static inline uvec FN(round_quiet_bf16)(vec v) {
 #endif
 }
 
-CYNORM_INLINE void FN(put_quiet_halves)(char *p, vec even, vec odd, int streaming) {
-    const uvec both = (FN(round_quiet_bf16)(even) >> 16) | (FN(round_quiet_bf16)(odd) & 0xffff0000);
+/* The inverse of get_half; `quiet`: whether NaNs are as round_quiet_bf16 asks. */
+CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming, int quiet) {
+    const uvec e = quiet ? FN(round_quiet_bf16)(even) : FN(round_bf16)(even);
+    const uvec o = quiet ? FN(round_quiet_bf16)(odd) : FN(round_bf16)(odd);
+    const uvec both = (e >> 16) | (o & 0xffff0000);
     if (streaming) cynorm_stream(p, &both, sizeof both);
     else memcpy(p, &both, sizeof both);
 }
