@@ -642,7 +642,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
 #if !CYNORM_DOUBLE
             if (half != CYNORM_BN_IN_ORDER) {
                 bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
-                if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming, 1);
+                if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
                 continue;
             }
 #endif

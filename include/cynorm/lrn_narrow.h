@@ -22,8 +22,9 @@ enum { CYNORM_BLOCKS_LATE = 0 };
 #endif
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
-/* Elements of rows worked on at once; bytes of src, where stores bypass the cache. */
-enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048 };
+/* Elements of rows worked on at once; bytes of src, where stores bypass the cache; bytes to what is prefetched to the
+ * first level. */
+enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512 };
 #endif
 
 /* The sum of a window, its latest cell last. */
@@ -66,7 +67,7 @@ CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
 CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int streaming, int part, vec *even) {
 #if !CYNORM_DOUBLE
     if (part == FN(EVEN)) *even = v;
-    else if (part == FN(ODD)) FN(put_halves)(p, *even, v, streaming, 0);
+    else if (part == FN(ODD)) FN(put_halves)(p, *even, v, streaming);
     else
 #endif
     FN(put_narrow)(p, v, dtype, n, streaming);
@@ -391,6 +392,7 @@ CYNORM_INLINE void FN(strip_omega)(const rows_t *r, const strip_t *s, int64_t fr
         for (int64_t v = begin; v < end; v++, src += r->src_step) {
             const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
             __builtin_prefetch(src + r->src_ahead, 0, 2);
+            __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);
             NEXT(x * x);
         }
         if (to == r->vectors) NEXT((vec){0});
@@ -428,6 +430,7 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *r, const strip_t *s, int64_t fr
             const int64_t n = FN(lanes)(r, v, whole);
             const char *diff = diff_dst + v * r->diff_step;
             __builtin_prefetch(diff + r->diff_ahead, 0, 2);
+            __builtin_prefetch(diff + CYNORM_ROW_NEAR, 0, 3);
             const vec x = FN(get)(src + v * r->src_step, dtype, n), g = FN(get)(diff, dtype, n);
             const vec omega = FN(part)(*term, FN(splat)(1), n);
             vec given = x;

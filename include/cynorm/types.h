@@ -315,11 +315,9 @@ static inline uvec FN(round_quiet_bf16)(vec v) {
 #endif
 }
 
-/* The inverse of get_half; `quiet`: whether NaNs are as round_quiet_bf16 asks. */
-CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming, int quiet) {
-    const uvec e = quiet ? FN(round_quiet_bf16)(even) : FN(round_bf16)(even);
-    const uvec o = quiet ? FN(round_quiet_bf16)(odd) : FN(round_bf16)(odd);
-    const uvec both = (e >> 16) | (o & 0xffff0000);
+/* The inverse of get_half, of results whose NaNs come from bfloat16 or from arithmetic. */
+CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
+    const uvec both = (FN(round_quiet_bf16)(even) >> 16) | (FN(round_quiet_bf16)(odd) & 0xffff0000);
     if (streaming) cynorm_stream(p, &both, sizeof both);
     else memcpy(p, &both, sizeof both);
 }
