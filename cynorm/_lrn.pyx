@@ -74,8 +74,15 @@ cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
     return (a + b - 1) / b
 
 
-cdef int64_t distance(const axis_t *a) noexcept nogil:
-    return a.stride[SRC] if a.stride[SRC] >= 0 else -a.stride[SRC]
+cdef int64_t distance(const axis_t *a, int view) noexcept nogil:
+    return a.stride[view] if a.stride[view] >= 0 else -a.stride[view]
+
+
+cdef bint nearer(const axis_t *a, const axis_t *b) noexcept nogil:
+    """Whether entries of a lie nearer to each other than those of b: in src or, where it repeats them, in dst."""
+    cdef int64_t by_a = distance(a, SRC if a.stride[SRC] != 0 else DST)
+    cdef int64_t by_b = distance(b, SRC if b.stride[SRC] != 0 else DST)
+    return by_a < by_b or by_a == by_b and distance(a, DST) < distance(b, DST)
 
 
 cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogil:
@@ -139,7 +146,7 @@ cdef int split_axes(const axis_t *axes, int count, bint windowed, axis_t *out) n
     for i in range(1, n):
         axis = out[i]
         j = i
-        while j > 0 and distance(&out[j - 1]) >= distance(&axis):
+        while j > 0 and not nearer(&out[j - 1], &axis):
             out[j] = out[j - 1]
             j -= 1
         out[j] = axis
@@ -179,7 +186,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
         plan.traversal = "pointwise"
     else:
         # along the window's own innermost axis where that is the contiguous one and long enough to fill vectors
-        along_window = f == 0 or distance(&windowed[w - 1]) <= distance(&free_axes[0])
+        along_window = f == 0 or not nearer(&free_axes[0], &windowed[w - 1])
         # of mixed orders, the contiguous axes of all lie in the slab, or what lies along the window is transposed
         if not p.within_channel and contiguous(&windowed[w - 1], itemsize, OMEGA):
             along_window = not (

@@ -377,6 +377,27 @@ def test_images_past_the_cache(region, layout, dtype, size):
         lines[:] = 7
 
 
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (2, 3)], ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@each_region
+def test_repeated_past_the_cache(region, layout, axes):
+    """A tensor that repeats its entries along axes is treated like its copy, where dst bypasses the cache."""
+    lrn = cynorm.LRN(5, 0.5, region=region)
+    rng = np.random.default_rng(0)
+    whole = rng.standard_normal((24, 48, 41, 47), dtype=np.float32)
+    one = whole[tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(4))]
+
+    def stored(values):
+        return np.moveaxis(from_canonical(values, layout), 3, 1) if layout == "NHWC" else values.copy()
+
+    diff_dst, copy = stored(whole), stored(np.broadcast_to(one, whole.shape))
+    repeated = np.broadcast_to(stored(one), whole.shape)
+    out = np.empty_like(diff_dst)
+    assert_same_bits(lrn.forward(repeated, out=out), lrn.forward(copy))
+    assert_same_bits(lrn.backward(diff_dst, repeated, out=out), lrn.backward(diff_dst, copy))
+    assert_same_bits(lrn.backward(repeated, diff_dst, out=out), lrn.backward(copy, diff_dst))
+
+
 @pytest.mark.parametrize("size", [3, 5, 16])
 @pytest.mark.parametrize("layout", ["NHWC", "nChw8c", "nChw16c"])
 @each_dtype
