@@ -247,7 +247,7 @@ typedef struct {
     int64_t rows, vectors, last, strip; /* vectors of a row, lanes of its last one; vectors at once */
     window_t window; /* where its reach is no constant */
     coefficients q;
-    int streaming;
+    int streaming, halves; /* whether "a vector" is two that lie side by side, their even elements and their odd ones */
 } rows_t;
 
 /* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
@@ -327,29 +327,38 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
 /* Takes the next vector of cells; the window sums of one that is `late` vectors earlier. Of a window whose
  * highest bit is -reach, each S_2m is made of the S_m of a step ago, so that no step is one long chain, and with it
  * the sums of the pieces up to 2m, by where they end; last these are shifted to where the windows lie. */
-CYNORM_INLINE vec FN(next_sums)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
+CYNORM_INLINE void FN(next_sums)(vec *sum, sums_t *s, const vec *next, const window_t *w, int reach, int mirrored,
+                                 int halves) {
+    if (reach > 0 && halves) { /* an even cell's neighbours are odd */
+        vec cell[6] = {{0}, {0}, s->at[0], s->at[1]};
+        for (int h = 0; h < 2; h++) {
+            cell[h] = FN(shifted)(s->before[h], s->at[h], next[h], -1);
+            cell[4 + h] = FN(shifted)(s->before[h], s->at[h], next[h], 1);
+            s->before[h] = s->at[h], s->at[h] = next[h];
+        }
+        for (int h = 0; h < 2; h++) sum[h] = FN(sum_cells)(cell + 2 + h - reach, reach);
+        return;
+    }
     if (reach > 0) {
-        const vec sum = FN(sum_across)(s->before[0], s->at[0], next, reach);
-        s->before[0] = s->at[0], s->at[0] = next;
-        return sum;
+        *sum = FN(sum_across)(s->before[0], s->at[0], *next, reach);
+        s->before[0] = s->at[0], s->at[0] = *next;
+        return;
     }
 #if CYNORM_PICKS
     const int highest = FN(highest)(reach);
-    const vec sum = FN(picked)(s->total[0], s->total[highest], w->window[mirrored]);
+    *sum = FN(picked)(s->total[0], s->total[highest], w->window[mirrored]);
     s->total[0] = s->total[highest];
 #pragma GCC unroll 8
     for (int l = highest - 1; l >= 0; l--) {
-        const vec level = l ? s->at[l] : next;
+        const vec level = l ? s->at[l] : *next;
         const vec twice = level + FN(shifted)(s->before[l], level, level, -(1 << l));
         /* -0 changes nothing that is added to it */
-        vec total = l ? s->total[l] : w->n & 1 ? next : FN(splat)((real)-0.0);
+        vec total = l ? s->total[l] : w->n & 1 ? *next : FN(splat)((real)-0.0);
         if (l + 1 == highest || w->n & 2 << l) total += FN(picked)(s->at[l + 1], twice, w->piece[l + 1]);
         s->before[l] = level, s->at[l + 1] = twice, s->total[l + 1] = total;
     }
-    return sum;
 #else
     (void)w, (void)mirrored;
-    return next;
 #endif
 }
 
@@ -379,42 +388,56 @@ CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
     return whole || v < r->vectors - 1 ? VL : r->last;
 }
 
+/* Which elements h stands for. */
+CYNORM_INLINE int FN(half_part)(int h, int halves) { return !halves ? FN(ALL) : h ? FN(ODD) : FN(EVEN); }
+#define EACH_HALF _Pragma("GCC unroll 2") for (int h = 0; h <= halves; h++)
+
 /* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. */
 CYNORM_INLINE void FN(strip_omega)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega,
-                                   int dtype, int reach, int whole) {
+                                   int dtype, int reach, int whole, int halves) {
     const int late = FN(late)(reach);
     const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
     sums_t sums = {0};
-    omega += begin - from - late;
-#define NEXT(cells) *omega++ = FN(omega_of)(&r->q, FN(next_sums)(&sums, cells, &r->window, reach, 0), VL)
+    vec sum[2], next[2];
+    omega += (begin - from - late) * (1 + halves);
+#define NEXT(cells)                                                                                           \
+    EACH_HALF next[h] = (cells);                                                                              \
+    FN(next_sums)(sum, &sums, next, &r->window, reach, 0, halves);                                            \
+    EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL);
     for (int64_t i = s->row; i < s->row + s->rows; i++) {
         const char *src = r->src + i * r->src_pitch + begin * r->src_step;
         for (int64_t v = begin; v < end; v++, src += r->src_step) {
-            const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
+            vec x[2];
+            EACH_HALF x[h] = FN(get_part)(src, dtype, FN(lanes)(r, v, whole), FN(half_part)(h, halves));
             __builtin_prefetch(src + r->src_ahead, 0, 2);
             __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);
-            NEXT(x * x);
+            NEXT(x[h] * x[h])
         }
-        if (to == r->vectors) NEXT((vec){0});
+        if (to == r->vectors) {
+            NEXT((vec){0})
+        }
     }
-    for (int j = 1; j < late; j++) NEXT((vec){0});
+    for (int j = 1; j < late; j++) {
+        NEXT((vec){0})
+    }
 #undef NEXT
 }
 
-CYNORM_INLINE void FN(rows_forward)(const rows_t *r, int dtype, int reach, int kind, int whole) {
-    vec scratch[FN(STRIP_VECTORS)];
+CYNORM_INLINE void FN(rows_forward)(const rows_t *r, int dtype, int reach, int kind, int whole, int halves) {
+    vec scratch[FN(STRIP_VECTORS)], even;
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
         vec *omega = scratch + FN(STRIP_MARGIN);
-        FN(strip_omega)(r, &s, s.from, s.to, omega, dtype, reach, whole);
-        for (int64_t i = s.row; i < s.row + s.rows; i++, omega++) {
+        FN(strip_omega)(r, &s, s.from, s.to, omega, dtype, reach, whole, halves);
+        for (int64_t i = s.row; i < s.row + s.rows; i++, omega += 1 + halves) {
             const char *src = r->src + i * r->src_pitch;
             char *dst = r->dst + i * r->dst_pitch;
-            for (int64_t v = s.from; v < s.to; v++, omega++) {
+            for (int64_t v = s.from; v < s.to; v++) EACH_HALF {
                 const int64_t n = FN(lanes)(r, v, whole);
-                const vec x = FN(get)(src + v * r->src_step, dtype, n);
-                const vec all = FN(part)(*omega, FN(splat)(1), n);
+                const int part = FN(half_part)(h, halves);
+                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part);
+                const vec all = FN(part)(*omega++, FN(splat)(1), n);
                 const vec out = FN(times_power)(x, all, kind, r->q.beta, dtype, NULL);
-                FN(put_narrow)(dst + v * r->dst_step, out, dtype, n, r->streaming);
+                FN(put_part)(dst + v * r->dst_step, out, dtype, n, r->streaming, part, &even);
             }
         }
     }
@@ -422,56 +445,66 @@ CYNORM_INLINE void FN(rows_forward)(const rows_t *r, int dtype, int reach, int k
 
 /* In place of omega, the terms of vectors [from, to) of the strip's rows. */
 CYNORM_INLINE void FN(strip_terms)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *term,
-                                   vec *weighted, int dtype, int reach, int kind, int whole) {
-    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted++) {
+                                   vec *weighted, int dtype, int reach, int kind, int whole, int halves) {
+    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted += 1 + halves) {
         const char *src = r->src + i * r->src_pitch, *diff_dst = r->diff_dst + i * r->diff_pitch;
         const char *y = whole || !r->y ? NULL : r->y + i * r->y_pitch;
-        for (int64_t v = from; v < to; v++, term++, weighted++) {
+        for (int64_t v = from; v < to; v++) {
             const int64_t n = FN(lanes)(r, v, whole);
             const char *diff = diff_dst + v * r->diff_step;
             __builtin_prefetch(diff + r->diff_ahead, 0, 2);
             __builtin_prefetch(diff + CYNORM_ROW_NEAR, 0, 3);
-            const vec x = FN(get)(src + v * r->src_step, dtype, n), g = FN(get)(diff, dtype, n);
-            const vec omega = FN(part)(*term, FN(splat)(1), n);
-            vec given = x;
-            if (y) given = FN(get)(y + v * r->y_step, dtype, n);
-            const vec t = FN(term_of)(&r->q, omega, g, x, y ? &given : NULL, kind, weighted);
-            *term = FN(part)(t, (vec){0}, n);
+            EACH_HALF {
+                const int part = FN(half_part)(h, halves);
+                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part), g = FN(get_part)(diff, dtype, n, part);
+                const vec omega = FN(part)(*term, FN(splat)(1), n);
+                vec given = x;
+                if (y) given = FN(get)(y + v * r->y_step, dtype, n);
+                const vec t = FN(term_of)(&r->q, omega, g, x, y ? &given : NULL, kind, weighted++);
+                *term++ = FN(part)(t, (vec){0}, n);
+            }
         }
-        *term++ = (vec){0};
+        EACH_HALF *term++ = (vec){0};
     }
-    for (int j = 0; j < FN(late)(reach); j++) *term++ = (vec){0};
+    for (int j = 0; j < FN(late)(reach); j++) EACH_HALF *term++ = (vec){0};
 }
 
 /* dst of the strip by the terms of vectors from `from` on */
 CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, const vec *term,
-                                     const vec *weighted, int dtype, int reach, int whole) {
+                                     const vec *weighted, int dtype, int reach, int whole, int halves) {
     sums_t sums = {0};
-#define NEXT FN(next_sums)(&sums, *term++, &r->window, reach, 1)
+    vec sum[2], even;
+#define NEXT FN(next_sums)(sum, &sums, term, &r->window, reach, 1, halves), term += 1 + halves
     for (int64_t v = from - FN(late)(reach); v < s->from; v++) NEXT;
-    weighted += s->from - from;
-    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted++) {
+    weighted += (s->from - from) * (1 + halves);
+    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted += 1 + halves) {
         const char *src = r->src + i * r->src_pitch;
         char *dst = r->dst + i * r->dst_pitch;
-        for (int64_t v = s->from; v < s->to; v++, weighted++) {
+        for (int64_t v = s->from; v < s->to; v++) {
             const int64_t n = FN(lanes)(r, v, whole);
-            const vec out = FN(diff_src_of)(&r->q, FN(get)(src + v * r->src_step, dtype, n), NEXT, *weighted);
-            FN(put_narrow)(dst + v * r->dst_step, out, dtype, n, r->streaming);
+            NEXT;
+            EACH_HALF {
+                const int part = FN(half_part)(h, halves);
+                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part);
+                const vec out = FN(diff_src_of)(&r->q, x, sum[h], *weighted++);
+                FN(put_part)(dst + v * r->dst_step, out, dtype, n, r->streaming, part, &even);
+            }
         }
         NEXT; /* of the zeros */
     }
 #undef NEXT
 }
 
-CYNORM_INLINE void FN(rows_backward)(const rows_t *r, int dtype, int reach, int kind, int whole) {
+CYNORM_INLINE void FN(rows_backward)(const rows_t *r, int dtype, int reach, int kind, int whole, int halves) {
     vec scratch[FN(STRIP_VECTORS)], weighted[FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
         const int64_t from = s.from - (s.from > 0), to = s.to + (s.to < r->vectors); /* what windows reach */
-        FN(strip_omega)(r, &s, from, to, term, dtype, reach, whole);
-        FN(strip_terms)(r, &s, from, to, term, weighted, dtype, reach, kind, whole);
-        FN(strip_results)(r, &s, from, term, weighted, dtype, reach, whole);
+        FN(strip_omega)(r, &s, from, to, term, dtype, reach, whole, halves);
+        FN(strip_terms)(r, &s, from, to, term, weighted, dtype, reach, kind, whole, halves);
+        FN(strip_results)(r, &s, from, term, weighted, dtype, reach, whole, halves);
     }
 }
+#undef EACH_HALF
 
 /* ---- windows along level 0 and the stream: planes whose rows lie one after the other ---- */
 
@@ -731,11 +764,13 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         else FN(walk_##direction)(&w, w.lanes, CYNORM_##T, reach, beta);                                       \
     }                                                                                                          \
     CYNORM_ROWS(T, direction, reach, name, kind, whole)
-#define CYNORM_ROWS(T, direction, reach, name, kind, whole)                                             \
+#define CYNORM_ROWS(T, direction, reach, name, kind, whole)                                                    \
     static __attribute__((noinline)) void FN(rows_##T##_##direction##reach##name)(const rows_t *given) {       \
         const rows_t r = *given;                                                                               \
-        const int beta = kind;                                                                                 \
-        if (FN(reach_##reach) >= -VL) FN(rows_##direction)(&r, CYNORM_##T, FN(reach_##reach), beta, whole);    \
+        const int beta = kind, cells = FN(reach_##reach);                                                      \
+        if (CYNORM_##T == CYNORM_BF16 && whole && cells > 0 && r.halves)                                       \
+            FN(rows_##direction)(&r, CYNORM_##T, cells, beta, whole, 1);                                       \
+        else if (cells >= -VL) FN(rows_##direction)(&r, CYNORM_##T, cells, beta, whole, 0);                    \
     }
 /* What no exponent is needed for: sums along rows of squares, of terms, and what these finish. */
 #define CYNORM_PLANES(T, reach)                                                                                \
@@ -1091,8 +1126,10 @@ static void FN(narrow_planes)(const cynorm_lrn_tile *t, int backward) {
 /* Rows that the loop cannot read or write in place are packed, a slab at a time. */
 static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype, reach = FN(constant_reach)(&t->window[0]), joint = FN(joint)(t), level = joint ? 2 : 1;
-    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, vector = VL * size;
-    const int by_lines = FN(by_lines)(t, row);
+    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, cells = FN(cells_of)(t);
+    const int by_lines = FN(by_lines)(t, row), whole = cells % VL == 0 && !t->y.data, loop = FN(loop_of_beta)(t, whole);
+    const int halves = dtype == CYNORM_BF16 && loop == 1 && reach && !joint && cells % (2 * VL) == 0;
+    const int64_t lanes = halves ? 2 * VL : VL, vector = lanes * size;
     char *stage = t->scratch, *slab[FN(OPERANDS)], *free = stage + FN(rows_stage)(t);
     for (int i = 0; i < FN(OPERANDS); i++) {
         slab[i] = FN(packed)(t, i) ? free : NULL;
@@ -1100,14 +1137,12 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     }
     const int streaming = t->streaming && FN(of_whole_elements)(&t->dst);
     const int staged = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
-    const int64_t cells = FN(cells_of)(t);
-    rows_t r = {.vectors = (cells + VL - 1) / VL, .q = FN(coefficients_of)(t),
+    rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
                 .streaming = t->streaming && by_lines && !slab[FN(DST)],
                 .src_ahead = slab[FN(SRC)] ? 0 : t->src.streamed,
                 .diff_ahead = slab[FN(DIFF_DST)] ? 0 : t->diff_dst.streamed};
-    r.last = cells - (r.vectors - 1) * VL;
-    r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / VL;
-    const int loop = FN(loop_of_beta)(t, r.last == VL && !t->y.data);
+    r.last = cells - (r.vectors - 1) * lanes;
+    r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
     void (*run)(const rows_t *) = reach ? FN(row_loops)[dtype][backward][reach - 1][loop] : NULL;
 #if CYNORM_PICKS
     r.window = FN(window_of)(&t->window[0]);
