@@ -398,12 +398,24 @@ def test_repeated_past_the_cache(region, layout, axes):
     assert_same_bits(lrn.backward(repeated, diff_dst, out=out), lrn.backward(copy, diff_dst))
 
 
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("channels", [32, 96, 104, 2624])
+@each_dtype
+def test_channels_last_gives_the_bits_of_planes(isa, dtype, channels, size):
+    """Rows that are whole vectors, or whole pairs of them, short and longer than is worked on at once."""
+    lrn, planes = (cynorm.LRN(size, 0.5, layout=layout) for layout in ("NHWC", "NCHW"))
+    tensors = draw_pair((2, channels, 5, 7), dtype, "NHWC")
+    others = [to_canonical(tensor, "NHWC").copy() for tensor in tensors]
+    assert_same_bits(to_canonical(lrn.forward(tensors[1]), "NHWC"), planes.forward(others[1]))
+    assert_same_bits(to_canonical(lrn.backward(*tensors), "NHWC"), planes.backward(*others))
+
+
 @pytest.mark.parametrize("size", [3, 5, 16])
 @pytest.mark.parametrize("layout", ["NHWC", "nChw8c", "nChw16c"])
 @each_dtype
 def test_long_rows_in_place(dtype, layout, size):
     """Rows of more channels than are worked on at once, where out takes the place of what is read."""
-    src, diff_dst = draw_pair((2, 2608, 3, 2), dtype, layout)
+    src, diff_dst = draw_pair((2, 2624, 3, 2), dtype, layout)
     lrn = cynorm.LRN(size, 0.5, layout=layout)
     for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
         expected = run(*tensors)
