@@ -73,6 +73,7 @@ cdef enum:
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     CHUNK = 1 << 15                 # elements a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
+    MERGE = 8                       # rows likewise for each chunk, where one thread adds up sums as long as rows
     TASKS = 64                      # chunks are cut to have about as many tasks
     FEW_TASKS = 8                   # as many are enough where a unit fits the cache
     STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache, at least
@@ -377,6 +378,11 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
     want = 1
     if plan.units < tasks:
         want = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, plan.count / CHUNK_ROWS))
+        if kept_inner:
+            whole = 1  # a power of two, which as many threads share evenly
+            while 2 * whole <= want and 4 * whole * whole * MERGE <= plan.count:
+                whole *= 2
+            want = whole
     plan.others_cut = ceil_div(plan.others, min(want, plan.others))
     plan.others_cuts = ceil_div(plan.others, plan.others_cut)
     want = ceil_div(want, plan.others_cuts)

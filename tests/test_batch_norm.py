@@ -1055,6 +1055,42 @@ def test_half_channels_around_whole_vectors(dtype, layout, channels):
         check_inference(case, add=relu, relu=relu)
 
 
+@each_dtype
+@pytest.mark.parametrize("rows", [5, 150])
+@pytest.mark.parametrize("channels", [257, 1000, 1100, 2500, 4200])
+def test_wide_rows(dtype, channels, rows):
+    """Rows that are taken in pieces, and by columns in groups of rows."""
+    case = Case((rows, channels), dtype, "NC", activation="relu")
+    check_training(case, add=True, relu=True)
+    check_inference(case, add=True, relu=True)
+
+
+@each_dtype
+@pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
+def test_wide_rows_past_the_cache(dtype, relu):
+    """Rows that are taken whole have the bits of those in pieces."""
+    case = Case((7, 2500), dtype, "NC", activation="relu" if relu else None)
+    statistics = case.operator.forward_training(case.src, case.scale, case.shift)[1:]
+    expected_workspace, workspace = cynorm.Workspace(), cynorm.Workspace()
+    expected = case.operator.forward_inference(
+        case.src, *statistics, case.scale, case.shift, add=case.add, workspace=expected_workspace
+    )
+    expected_diff = case.operator.backward_inference(
+        case.diff_dst, case.src, *statistics, case.scale, workspace=expected_workspace
+    ).diff_src
+    times = 2**24 // case.src.nbytes
+    src, add, diff_dst = (np.tile(array, (times, 1)) for array in (case.src, case.add, case.diff_dst))
+    dst = case.operator.forward_inference(
+        src, *statistics, case.scale, case.shift, add=add, workspace=workspace, num_threads=2
+    )
+    gradients = case.operator.backward_inference(
+        diff_dst, src, *statistics, case.scale, workspace=workspace, num_threads=2
+    )
+    for array, part in ((dst, expected), (gradients.diff_src, expected_diff)):
+        for rows in array.reshape(times, *part.shape):
+            assert_same_bits(rows, part)
+
+
 def half_data(kind, dtype):
     """What is hard to sum, with few distinct values: one row of (64, 9, 32) elements a channel."""
     last = 2.0 ** -np.finfo(dtype).nmant if dtype == np.float16 else 2.0**-7

@@ -28,13 +28,14 @@
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are converted at a time */
     CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is converted or staged, in the first-level cache */
-    CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, and summed together: their
-                                    coefficients, and sums, stay in registers */
-    CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2,
+    CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
+    CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers */
     CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
     CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another; */
-    CYNORM_BN_TOGETHER = 4096,   /* longer ones take turns, by columns, in groups of about as many bytes, */
-    CYNORM_BN_LEAST = 4,         /* and as many rows at least */
+    CYNORM_BN_TOGETHER = 65536,  /* longer ones are summed by columns, in groups of about as many bytes */
+    CYNORM_BN_LEAST = 16,        /* and as many rows at least, while the next group is prefetched; */
+    CYNORM_BN_WIDEST = 4096,     /* so many elements of one are combined at a time: in the order of memory, */
+    CYNORM_BN_WIDE = 1024,       /* or, in the cache, so few that its first level keeps their coefficients */
     CYNORM_BN_IN_ORDER = -1      /* see half_of */
 };
 
@@ -61,7 +62,7 @@ typedef struct {
     const char *x, *g;
     const unsigned char *mask;
     int64_t x_step, g_step, bit, bit_step, n, count;
-    int64_t together; /* how many rows take turns by columns: 1 unless kept */
+    int64_t together; /* how many kept rows are summed by columns in turn */
     cynorm_bn_ahead x_ahead, g_ahead;
 } cynorm_bn_rows;
 
@@ -576,11 +577,13 @@ typedef struct {
     int ahead, streaming; /* whether inputs are prefetched, and out bypasses the cache */
 } line;
 
-/* The coefficients of a vector of columns, or of row r. */
-CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t r, int64_t i, int half, int kept) {
+/* The coefficients of a vector of columns, or of row r, that the form has. */
+CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t at, int kept, int form) {
     for (int which = 0; which < 4; which++) {
         const real *p = l->coefficient[which];
-        c[which] = !p ? FN(splat)(1) : kept ? FN(load_half)(p + i, half) : FN(splat)(p[r]);
+        const int gain = which == CYNORM_GAIN;
+        if (gain ? form < CYNORM_GRADIENT : form == CYNORM_SCALE) continue;
+        c[which] = form == CYNORM_SCALE && !p ? FN(splat)(1) : kept ? FN(load)(p + at) : FN(splat)(p[at]);
     }
 }
 
@@ -618,70 +621,68 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     return y;
 }
 
-/* The columns from the i-th on of some rows, whose coefficients stay in registers (`shared`, unless kept):
- * `columns` vectors, or, given 0, as many as are left, fewer than a block. */
-CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, const vec *shared,
-                                       int64_t row, int64_t rows, int64_t i, int columns, int ahead, int kept,
-                                       int form, int gated, int dtype) {
+/* The columns of a row from the i-th on: `columns` vectors, or, given 0, as many as are left, fewer than a
+ * block. `held`: coefficients, of the row or, where elements are kept, of each vector; or NULL. */
+CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, vec (*held)[4],
+                                       int64_t r, int64_t i, int columns, int ahead, int kept, int form,
+                                       int gated, int dtype) {
     const int size = (int)cynorm_itemsize(dtype), per_line = 64 / size / VL;
-    vec own[CYNORM_BN_COLUMNS][4], y[CYNORM_BN_COLUMNS];
-    for (int k = 0; k < columns && kept; k++) {
-        const int half = FN(half_of)(k, columns, dtype);
-        FN(coefficients)(own[k], l, row, i + FN(start_of)(k, half), half, kept);
-    }
-    for (int64_t r = row; r < row + rows; r++) {
-        char *out = l->out + r * l->step + i * size;
-        uint64_t bits = 0, passed = 0;
-        for (int k = 0; k < columns; k++) {
-            if (kept && ahead && k * VL * size % 64 == 0)
-                FN(prefetch_kept)(in, row, i * rows + ((r - row) * columns + k) * VL, form != CYNORM_SCALE,
-                                  form != CYNORM_NORMALIZE, dtype);
-            const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
-            y[k] = FN(combine_vector)(l, in, kept ? own[k] : shared, r, i + at, VL, half, &passed, ahead,
-                                      kept, form, gated, dtype);
+    vec own[4], y[CYNORM_BN_COLUMNS];
+    char *out = l->out + r * l->step + i * size;
+    uint64_t bits = 0, passed = 0;
+    for (int k = 0; k < columns; k++) {
+        const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
+        if (kept && ahead && k * VL * size % 64 == 0)
+            FN(prefetch_kept)(in, r, i + k * VL, form != CYNORM_SCALE, form != CYNORM_NORMALIZE, dtype);
+        if (!held) FN(coefficients)(own, l, i + k * VL, kept, form);
+        y[k] = FN(combine_vector)(l, in, held ? held[kept ? k : 0] : own, r, i + at, VL, half, &passed, ahead,
+                                  kept, form, gated, dtype);
 #if !CYNORM_DOUBLE
-            if (half != CYNORM_BN_IN_ORDER) {
-                bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
-                if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
-                continue;
-            }
+        if (half != CYNORM_BN_IN_ORDER) {
+            bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
+            if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
+            continue;
+        }
 #endif
-            bits |= passed << k * VL;
-            if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
-            else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
-            else if (k % per_line == per_line - 1)
-                FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
-        }
-        int64_t left = columns ? 0 : in->n - i;
-        for (int64_t j = 0; j < left; j += VL) {
-            int64_t m = left - j < VL ? left - j : VL;
-            if (kept) FN(coefficients)(own[0], l, r, i + j, CYNORM_BN_IN_ORDER, kept);
-            y[0] = FN(combine_vector)(l, in, kept ? own[0] : shared, r, i + j, m, CYNORM_BN_IN_ORDER, &passed,
-                                      ahead, kept, form, gated, dtype);
-            bits |= passed << j;
-            if (ahead && l->streaming && m == VL) FN(put_streaming)(out + j * size, y[0], dtype);
-            else FN(put)(out + j * size, y[0], dtype, m);
-        }
-        if (form < CYNORM_GRADIENT && gated && l->mask)
-            cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, columns ? columns * VL : left);
+        bits |= passed << k * VL;
+        if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
+        else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
+        else if (k % per_line == per_line - 1)
+            FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
     }
+    int64_t left = columns ? 0 : in->n - i;
+    for (int64_t j = 0; j < left; j += VL) {
+        int64_t m = left - j < VL ? left - j : VL;
+        if (!held) FN(coefficients)(own, l, i + j, kept, form);
+        y[0] = FN(combine_vector)(l, in, held ? held[0] : own, r, i + j, m, CYNORM_BN_IN_ORDER, &passed,
+                                  ahead, kept, form, gated, dtype);
+        bits |= passed << j;
+        if (ahead && l->streaming && m == VL) FN(put_streaming)(out + j * size, y[0], dtype);
+        else FN(put)(out + j * size, y[0], dtype, m);
+    }
+    if (form < CYNORM_GRADIENT && gated && l->mask)
+        cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, columns ? columns * VL : left);
 }
 
 /* By value, so that the compiler knows them unchanged by what is stored. */
 CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
                                     int dtype) {
-    int64_t block = CYNORM_BN_COLUMNS * VL, together = kept ? in.together : 1;
-    vec shared[4];
-    for (int64_t r = 0, rows; r < in.count; r += rows) {
-        rows = in.count - r < together ? in.count - r : together;
-        int64_t i = 0;
-        if (!kept) FN(coefficients)(shared, &l, r, 0, CYNORM_BN_IN_ORDER, kept);
-#define COMBINE(columns) \
-    FN(combine_columns)(&l, &in, shared, r, rows, i, columns, ahead, kept, form, gated, dtype)
-        for (; i + block <= in.n; i += block) COMBINE(CYNORM_BN_COLUMNS);
-        if (i < in.n) COMBINE(0);
-#undef COMBINE
+    const int64_t block = CYNORM_BN_COLUMNS * VL;
+    vec held[CYNORM_BN_COLUMNS][4];
+#define COMBINE(held, i, columns) \
+    FN(combine_columns)(&l, &in, held, r, i, columns, ahead, kept, form, gated, dtype)
+    if (kept && in.n == block) { /* all coefficients stay in registers */
+        for (int k = 0; k < CYNORM_BN_COLUMNS; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);
+        for (int64_t r = 0; r < in.count; r++) COMBINE(held, 0, CYNORM_BN_COLUMNS);
+        return;
     }
+    for (int64_t r = 0; r < in.count; r++) {
+        int64_t i = 0;
+        if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
+        for (; i + block <= in.n; i += block) COMBINE(kept ? NULL : held, i, CYNORM_BN_COLUMNS);
+        if (i < in.n) COMBINE(kept ? NULL : held, i, 0);
+    }
+#undef COMBINE
 }
 
 /* ---- the loops above, for each storage type and case a function of its own: in one, pointers spill ---- */
@@ -747,7 +748,11 @@ CYNORM_BN_LOOPS(BF16)
 
 #define scratch_t FN(cynorm_bn_scratch)
 typedef struct {
-    char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], out[CYNORM_BN_STAGE];
+    union {
+        struct { char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE]; };
+        float halves[4][CYNORM_BN_WIDEST]; /* coefficients of bfloat16, whose rows are used as they are */
+    };
+    char out[CYNORM_BN_STAGE];
     real value[CYNORM_BN_ROW];
     unsigned char bits[CYNORM_BN_STAGE / 2];
 } scratch_t;
@@ -799,15 +804,15 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
     } else {
         line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
                   FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
-        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .together = 1};
+        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1};
         BY_DTYPE(CYNORM_COMPUTE, combine)[CYNORM_NORMALIZE][t->kept_inner][0](&l, &in);
     }
     FN(activate_backward)(t, out, (const real *)g, value, b->n);
 }
 
-/* The rows of src, and of diff_dst with its mask, or of add. */
+/* The rows of src, and of diff_dst with its mask, or of add; `sums`: of which sums are taken. */
 static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
-                                     const cynorm_bn_block *b) {
+                                     const cynorm_bn_block *b, int sums) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
     cynorm_bn_rows in = {.n = b->n, .count = b->count};
@@ -818,7 +823,7 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     if (!t->kept_inner) {
         in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
         in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
-    } else if (b->n > CYNORM_BN_COLUMNS * VL) {
+    } else if (sums && b->n > CYNORM_BN_SUM_COLUMNS * VL) {
         in.together = CYNORM_BN_TOGETHER / (b->n * cynorm_itemsize(src->dtype));
         if (in.together < CYNORM_BN_LEAST) in.together = CYNORM_BN_LEAST;
         in.x_ahead.by = in.together * in.x_step;
@@ -856,10 +861,12 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     return in;
 }
 
-/* How a tile is cut into blocks; `staged`: its results do not go to memory as they are computed. */
-static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int staged, int dtype) {
+/* How a tile is cut into blocks, whose rows have `most` elements at most; `staged`: its results do not go to
+ * memory as they are computed. */
+static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int staged, int dtype) {
     const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
-    cynorm_bn_block b = {.piece = t->count[0], .rows = t->kept_inner ? t->count[2] : t->count[1]};
+    cynorm_bn_block b = {.piece = t->count[0] < most ? t->count[0] : most,
+                         .rows = t->kept_inner ? t->count[2] : t->count[1]};
     const int64_t stage = CYNORM_BN_STAGE / cynorm_itemsize(dtype);
     if (FN(as_reals)(t) || (mask->data && mask->stride[0] != 1 && t->count[0] > 1)) {
         b.piece = CYNORM_BN_ROW;
@@ -874,9 +881,9 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int staged, int dtype
 static void FN(sum_tile)(const cynorm_bn_tile *t) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
-    cynorm_bn_block b = FN(blocks)(t, 0, dtype);
+    cynorm_bn_block b = FN(blocks)(t, t->count[0], 0, dtype);
     while (cynorm_bn_next(t, &b)) {
-        cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b);
+        cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b, 1);
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
         if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
         const real *center = FN(coefficient)(t, t->center, &b);
@@ -918,6 +925,24 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
                   .streaming = t->streaming && !v->packed};
 }
 
+#if !CYNORM_DOUBLE
+/* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of. */
+static void FN(halve)(line *l, scratch_t *s, int64_t n) {
+    const int64_t block = CYNORM_BN_COLUMNS * VL, whole = n / block * block;
+    for (int which = 0; which < 4; which++) {
+        const real *from = l->coefficient[which];
+        real *to = s->halves[which];
+        if (!from) continue;
+        for (int64_t i = 0; i < whole; i += 2 * VL) {
+            FN(store)(to + i, FN(load_half)(from + i, 0));
+            FN(store)(to + i + VL, FN(load_half)(from + i, 1));
+        }
+        memcpy(to + whole, from + whole, (size_t)(n - whole) * sizeof(real));
+        l->coefficient[which] = to;
+    }
+}
+#endif
+
 static void FN(apply_tile)(const cynorm_bn_tile *t) {
     scratch_t *s = t->scratch;
     const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
@@ -927,9 +952,10 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
     if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
     int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
-    cynorm_bn_block b = FN(blocks)(t, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
+    int64_t most = !t->kept_inner ? t->count[0] : t->streaming ? CYNORM_BN_WIDEST : CYNORM_BN_WIDE;
+    cynorm_bn_block b = FN(blocks)(t, most, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
     while (cynorm_bn_next(t, &b)) {
-        cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b);
+        cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, dtype);
             BY_DTYPE(dtype, combine)[CYNORM_SCALE][t->kept_inner][gated](&l, &in);
@@ -940,6 +966,9 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
         l.coefficient[CYNORM_FACTOR] = FN(coefficient)(t, backward ? t->slope : t->gain, &b);
         l.coefficient[CYNORM_TERM] = FN(coefficient)(t, backward ? t->offset : t->bias, &b);
         l.coefficient[CYNORM_GAIN] = FN(coefficient)(t, t->gain, &b);
+#if !CYNORM_DOUBLE
+        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n);
+#endif
         if (!backward && mask->data) {
             l.mask = (unsigned char *)mask->data;
             l.bit = cynorm_bn_bit(t, &b);

@@ -313,7 +313,7 @@ typedef struct {
 
 /* A packed view has a slab, and what its way past the cache takes: cynorm_unpack_bytes of so many rows. */
 enum {
-    CYNORM_BN_SCRATCH = 64 << 10,
+    CYNORM_BN_SCRATCH = 96 << 10,
     CYNORM_BN_SLAB = 96 << 10,
     CYNORM_BN_SLAB_ROWS = 768,
     CYNORM_BN_PACKED = CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + (16 << 10)
