@@ -926,19 +926,21 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
 }
 
 #if !CYNORM_DOUBLE
-/* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of. */
-static void FN(halve)(line *l, scratch_t *s, int64_t n) {
+/* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of; `done`: they were
+ * brought into it before. */
+static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
     const int64_t block = CYNORM_BN_COLUMNS * VL, whole = n / block * block;
     for (int which = 0; which < 4; which++) {
         const real *from = l->coefficient[which];
         real *to = s->halves[which];
         if (!from) continue;
+        l->coefficient[which] = to;
+        if (done) continue;
         for (int64_t i = 0; i < whole; i += 2 * VL) {
             FN(store)(to + i, FN(load_half)(from + i, 0));
             FN(store)(to + i + VL, FN(load_half)(from + i, 1));
         }
         memcpy(to + whole, from + whole, (size_t)(n - whole) * sizeof(real));
-        l->coefficient[which] = to;
     }
 }
 #endif
@@ -954,6 +956,9 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
     int64_t most = !t->kept_inner ? t->count[0] : t->streaming ? CYNORM_BN_WIDEST : CYNORM_BN_WIDE;
     cynorm_bn_block b = FN(blocks)(t, most, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
+#if !CYNORM_DOUBLE
+    int64_t halved = -1; /* from which element on coefficients are in the order of halves */
+#endif
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
@@ -967,7 +972,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
         l.coefficient[CYNORM_TERM] = FN(coefficient)(t, backward ? t->offset : t->bias, &b);
         l.coefficient[CYNORM_GAIN] = FN(coefficient)(t, t->gain, &b);
 #if !CYNORM_DOUBLE
-        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n);
+        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, b.i == halved), halved = b.i;
 #endif
         if (!backward && mask->data) {
             l.mask = (unsigned char *)mask->data;

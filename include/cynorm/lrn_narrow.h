@@ -456,7 +456,8 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *r, const strip_t *s, int64_t fr
             __builtin_prefetch(diff + CYNORM_ROW_NEAR, 0, 3);
             EACH_HALF {
                 const int part = FN(half_part)(h, halves);
-                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part), g = FN(get_part)(diff, dtype, n, part);
+                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part);
+                const vec g = FN(get_part)(diff, dtype, n, part);
                 const vec omega = FN(part)(*term, FN(splat)(1), n);
                 vec given = x;
                 if (y) given = FN(get)(y + v * r->y_step, dtype, n);
