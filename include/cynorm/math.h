@@ -76,15 +76,15 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 #define CYNORM_BIAS 127
 #endif
 
-/* Whether any lane is other than a positive, normal, finite number. */
-static inline int FN(any_abnormal)(vec x) {
+/* Whether any lane of two vectors is other than a positive, normal, finite number. */
+static inline int FN(any_abnormal)(vec a, vec b) {
 #if defined(__AVX512DQ__) && CYNORM_DOUBLE
-    return _mm512_fpclass_pd_mask((__m512d)x, 0xff) != 0; /* every class there is of others */
+    return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)a, 0xff), _mm512_fpclass_pd_mask((__m512d)b, 0xff)); /* every class there is of others */
 #elif defined(__AVX512DQ__)
-    return _mm512_fpclass_ps_mask((__m512)x, 0xff) != 0;
+    return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)a, 0xff), _mm512_fpclass_ps_mask((__m512)b, 0xff));
 #else
-    uvec offset = (uvec)x - CYNORM_BITS_MIN;
-    uvec bad = (uvec)(offset >= CYNORM_BITS_INF - CYNORM_BITS_MIN);
+    uvec bad = (uvec)((uvec)a - CYNORM_BITS_MIN >= CYNORM_BITS_INF - CYNORM_BITS_MIN);
+    bad |= (uvec)((uvec)b - CYNORM_BITS_MIN >= CYNORM_BITS_INF - CYNORM_BITS_MIN);
 #if defined(__AVX__)
     return _mm256_movemask_epi8((__m256i)bad) != 0;
 #elif defined(__SSE2__)
@@ -145,9 +145,10 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) 
 #if CYNORM_ESTIMATES
     vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x), u = x * y, z = FN(rsqrt_estimate)(u), w = y * z;
     if (FN(steps)(dtype) == 1 && CYNORM_ESTIMATES >= 14) {
-        vec d = FN(fma)(-u, y, one), e = FN(fma)(-(u * z), z, one), square = y * y;
-        *reciprocal = FN(fma)(square, d, square);
-        return a * FN(fma)(w, FN(fma)(e, FN(splat)(0.5), d * 0.25f), w);
+        vec square = y * y, d = FN(fma)(-u, y, one), quarter = d * 0.25f;
+        *reciprocal = FN(fma)(d, square, square);
+        vec e = FN(fma)(-(u * z), z, one);
+        return a * FN(fma)(FN(fma)(e, FN(splat)(0.5), quarter), w, w);
     }
     /* in one joint step: e = 1 - x^3 w^4; w * (1-e)^-1/4. t = x*w*w first: no product of it leaves the range of x */
     for (int step = 0; step < FN(steps)(dtype); step++) {
@@ -156,7 +157,7 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) 
     }
 #else
     vec s = FN(sqrt)(x), cube = x * s, w = 1 / FN(sqrt)(cube);
-    if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
+    if (__builtin_expect(FN(any_abnormal)(cube, cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
         w = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), w, 1 / (s * FN(sqrt)(s)));
 #endif
     *reciprocal = FN(reciprocal)(x, dtype);
@@ -324,13 +325,13 @@ static inline int cynorm_special_beta(double beta) {
  * in all lanes where the exponent is huge. */
 static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double y) {
     for (int i = 0; i < VL; i++)
-        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
+        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]), FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
     return product;
 }
 
 static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) {
     for (int i = 0; i < VL; i++)
-        if (FN(any_abnormal)(FN(splat)(x[i]))) reciprocal[i] = 1 / x[i];
+        if (FN(any_abnormal)(FN(splat)(x[i]), FN(splat)(x[i]))) reciprocal[i] = 1 / x[i];
     return reciprocal;
 }
 
@@ -348,13 +349,16 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
                                      : kind == CYNORM_BETA_ANY ? out[k]
                                      : x[k]); /* to be mended */
     }
-    CYNORM_EACH {
-        if (__builtin_expect(kind == CYNORM_BETA_HUGE || FN(any_abnormal)(x[k]), 0)) {
-            out[k] = FN(mend_power)(a[k], x[k], out[k], -beta);
-            if (reciprocal) r[k] = FN(mend_reciprocal)(x[k], r[k]);
-        }
-        if (reciprocal) reciprocal[k] = r[k];
+#pragma GCC unroll 8
+    for (int k = 0; k < n; k += 2) {
+        const int end = k + 2 < n ? k + 2 : n;
+        if (__builtin_expect(kind == CYNORM_BETA_HUGE || FN(any_abnormal)(x[k], x[end - 1]), 0))
+            for (int j = k; j < end; j++) {
+                out[j] = FN(mend_power)(a[j], x[j], out[j], -beta);
+                if (reciprocal) r[j] = FN(mend_reciprocal)(x[j], r[j]);
+            }
     }
+    if (reciprocal) CYNORM_EACH reciprocal[k] = r[k];
 }
 
 CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype, vec *reciprocal) {
