@@ -33,14 +33,19 @@ typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 
 /* ---- the formulas ---- */
 
-/* Terms are kept scaled: beside a huge src they would underflow before they are multiplied by it again. */
-#define CYNORM_TERM_SCALE ((real)(CYNORM_DOUBLE ? 0x1p256 : 0x1p40))
-
+/* Terms are kept scaled by a power of two: beside a huge src they would underflow before they are multiplied by it again.
+ * Likewise by 2 * alpha * beta, which then takes no instruction of its own; both together are at most 2^most. */
 #define coefficients FN(cynorm_lrn_coefficients)
-typedef struct { vec k, alpha, c; double beta; } coefficients;
+typedef struct { vec k, alpha, scale, unscale; double beta; } coefficients;
 
 static coefficients FN(coefficients_of)(const cynorm_lrn_tile *t) {
-    return (coefficients){FN(splat)((real)t->k), FN(splat)((real)t->alpha), FN(splat)((real)(2 * t->alpha * t->beta)), t->beta};
+    const double c = 2 * t->alpha * t->beta;
+    const int usual = CYNORM_DOUBLE ? 440 : 52, most = CYNORM_DOUBLE ? 900 : 100;
+    int e;
+    (void)frexp(c, &e);
+    if (e < most - usual) e = most - usual;
+    return (coefficients){FN(splat)((real)t->k), FN(splat)((real)t->alpha), FN(splat)((real)ldexp(c, most - e)),
+                          FN(splat)((real)-ldexp(1, e - most)), t->beta};
 }
 
 /* omega of a window's squares; lanes past n stay on the fast path */
@@ -54,7 +59,7 @@ CYNORM_INLINE void FN(terms_of)(const coefficients *q, vec *term, const vec *ome
                                 const vec *y, int n, int kind, vec *weighted) {
     vec reciprocal[CYNORM_TOGETHER];
     FN(times_powers)(weighted, g, omega, n, kind, q->beta, CYNORM_COMPUTE, reciprocal);
-    CYNORM_EACH term[k] = (y ? g[k] : weighted[k]) * ((y ? y[k] : x[k]) * reciprocal[k] * CYNORM_TERM_SCALE);
+    CYNORM_EACH term[k] = (y ? g[k] : weighted[k]) * ((y ? y[k] : x[k]) * reciprocal[k] * q->scale);
 }
 
 CYNORM_INLINE vec FN(term_of)(const coefficients *q, vec omega, vec g, vec x, const vec *y, int kind,
@@ -66,7 +71,7 @@ CYNORM_INLINE vec FN(term_of)(const coefficients *q, vec omega, vec g, vec x, co
 
 /* sum: of the terms, scaled */
 CYNORM_INLINE vec FN(diff_src_of)(const coefficients *q, vec x, vec sum, vec weighted) {
-    return FN(fma)((q->c * x) * sum, FN(splat)(-1 / CYNORM_TERM_SCALE), weighted);
+    return FN(fma)(x * sum, q->unscale, weighted);
 }
 
 /* ---- sums of rows ---- */

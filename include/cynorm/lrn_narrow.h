@@ -14,12 +14,6 @@
 #ifndef CYNORM_LRN_NARROW_H
 #define CYNORM_LRN_NARROW_H
 enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side but along level 0 */
-/* How many steps the last stage of a backward block is late: where registers hold what stages hand on. */
-#ifdef __AVX512F__
-enum { CYNORM_BLOCKS_LATE = 2 };
-#else
-enum { CYNORM_BLOCKS_LATE = 0 };
-#endif
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
 /* Elements of rows worked on at once; bytes of src, where stores bypass the cache; bytes to what is prefetched to the
@@ -44,7 +38,8 @@ CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int stre
 typedef struct {
     const char *src[CYNORM_BLOCK + 2 * CYNORM_REACH], *diff_dst[CYNORM_BLOCK];
     char *dst[CYNORM_BLOCK];
-    ivec exists[CYNORM_BLOCK]; /* whether there is a slab for the term to be of */
+    ivec exists[CYNORM_BLOCK]; /* whether there is a slab for the term to be of, */
+    int edge;                  /* and whether one is missing */
     real *kept;                /* forward: squares of `reach` slabs; backward: terms of twice as many, weighted of as many */
     int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
     coefficients q;
@@ -127,7 +122,7 @@ CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, in
 /* Backward: diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach, in
  * three stages, which hand this on. */
 #define passing_t FN(cynorm_lrn_passing)
-typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_BLOCK], even[CYNORM_BLOCK]; } passing_t;
+typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_BLOCK]; } passing_t;
 
 CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach,
                                     int part) {
@@ -158,13 +153,14 @@ CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, int64_t i, in
             x[k] = FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
         }
         FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j);
-#pragma GCC unroll 8
-        for (int k = 0; k < together; k++) p->terms[j + k] = (vec)((ivec)p->terms[j + k] & b->exists[j + k]);
     }
+    if (__builtin_expect(b->edge, 0))
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_BLOCK; j++) p->terms[j] = (vec)((ivec)p->terms[j] & b->exists[j]);
 }
 
-CYNORM_INLINE void FN(block_finish)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach,
-                                    int part) {
+CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, int64_t i, int64_t n, int dtype, int reach,
+                                    int part, vec *even) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
     vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
@@ -183,40 +179,41 @@ CYNORM_INLINE void FN(block_finish)(const block_t *b, passing_t *p, int64_t i, i
     for (int j = 0; j < CYNORM_BLOCK; j++) {
         const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
         const vec out = FN(diff_src_of)(&b->q, x, FN(sum_cells)(terms + j, reach), weighted[j]);
-        FN(put_part)(b->dst[j] + at, out, dtype, n, b->streaming, part, &p->even[j]);
+        FN(put_part)(b->dst[j] + at, out, dtype, n, b->streaming, part, even + j);
     }
 }
 
-/* Step t, a vector of each slab: where stages are late, each works on what the others left a step ago, and no step is one
- * long chain of arithmetic. */
-CYNORM_INLINE void FN(block_step)(const block_t *b, passing_t *p, int64_t t, int64_t steps, int dtype, int reach,
-                                  int kind, int together, int late, int part) {
-    const int halves = part != FN(ALL), other = part == FN(EVEN) ? FN(ODD) : part == FN(ODD) ? FN(EVEN) : FN(ALL);
-#define AT(step) (halves ? ((step) >> 1) * (2 * VL) : (step) * VL)
-    if (part != FN(ODD)) cynorm_send_late(b->late, 0, CYNORM_BLOCK, AT(t) * cynorm_itemsize(dtype));
-    if (late && t >= 2) FN(block_finish)(b, p, AT(t - 2), VL, dtype, reach, part);
-    if (late && t >= 1 && t <= steps) FN(block_terms)(b, p, AT(t - 1), VL, dtype, reach, kind, together, other);
-    if (t < steps) FN(block_omegas)(b, p, AT(t), VL, dtype, reach, part);
-    if (late) return;
-    FN(block_terms)(b, p, AT(t), VL, dtype, reach, kind, together, part);
-    FN(block_finish)(b, p, AT(t), VL, dtype, reach, part);
-#undef AT
+CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                      int together) {
+    passing_t p;
+    FN(block_omegas)(b, &p, i, n, dtype, reach, FN(ALL));
+    FN(block_terms)(b, &p, i, n, dtype, reach, kind, together, FN(ALL));
+    FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL), NULL);
 }
 
 CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together) {
-    const int halves = dtype == CYNORM_BF16, late = CYNORM_BLOCKS_LATE;
-    const int64_t steps = halves ? b->length / (2 * VL) * 2 : b->length / VL;
-    passing_t p = {{{0}}};
-    for (int64_t t = 0; t < steps + late; t += 1 + halves) {
-        FN(block_step)(b, &p, t, steps, dtype, reach, kind, together, late, halves ? FN(EVEN) : FN(ALL));
-        if (halves) FN(block_step)(b, &p, t + 1, steps, dtype, reach, kind, together, late, FN(ODD));
+    const int64_t size = cynorm_itemsize(dtype);
+    const int halves = dtype == CYNORM_BF16, one = halves ? FN(EVEN) : FN(ALL), other = halves ? FN(ODD) : FN(ALL);
+    passing_t p, q;
+    vec even[CYNORM_BLOCK];
+    int64_t i = 0;
+    /* two vectors of each slab go through a stage side by side: their addresses are taken once */
+    for (; i + 2 * VL <= b->length; i += 2 * VL) {
+        const int64_t next = halves ? i : i + VL;
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        if (!halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, next * size);
+        FN(block_omegas)(b, &p, i, VL, dtype, reach, one);
+        FN(block_omegas)(b, &q, next, VL, dtype, reach, other);
+        FN(block_terms)(b, &p, i, VL, dtype, reach, kind, together, one);
+        FN(block_terms)(b, &q, next, VL, dtype, reach, kind, together, other);
+        FN(block_finish)(b, &p, i, VL, dtype, reach, one, even);
+        FN(block_finish)(b, &q, next, VL, dtype, reach, other, even);
     }
-    for (int64_t i = steps * VL; i < b->length; i += VL) {
-        const int64_t n = b->length - i < VL ? b->length - i : VL;
-        FN(block_omegas)(b, &p, i, n, dtype, reach, FN(ALL));
-        FN(block_terms)(b, &p, i, n, dtype, reach, kind, 1, FN(ALL));
-        FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL));
+    for (; i + VL <= b->length; i += VL) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        FN(block_backward)(b, i, VL, dtype, reach, kind, together);
     }
+    if (i < b->length) FN(block_backward)(b, i, b->length - i, dtype, reach, kind, 1);
 }
 
 /* ---- windows along level 0 ---- */
@@ -805,16 +802,16 @@ enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, F
 enum { FN(reach_1) = 1, FN(reach_2) = 2 };
 #endif
 #define CYNORM_NARROWS(T)                                                                                      \
-    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                      \
+    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                      \
     CYNORM_NARROW(T, forward, 1, special, cynorm_special_beta(given->q.beta), 0, 1)                            \
     CYNORM_NARROW(T, forward, 1, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                     \
-    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                      \
+    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                      \
     CYNORM_NARROW(T, forward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                            \
     CYNORM_NARROW(T, forward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                     \
-    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                     \
+    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                     \
     CYNORM_NARROW(T, backward, 1, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
     CYNORM_NARROW(T, backward, 1, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
-    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 1)                                     \
+    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                     \
     CYNORM_NARROW(T, backward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
     CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
     CYNORM_PLANES(T, 1)                                                                                        \
@@ -1008,11 +1005,13 @@ static int FN(loop_of_beta)(const cynorm_lrn_tile *t, int whole) {
 static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src, const char *diff_dst, int64_t c,
                           const char *zeros) {
     const int reach = (int)t->left, slabs = CYNORM_BLOCK + (diff_dst ? 2 : 1) * reach;
+    b->edge = 0;
     for (int j = 0; j < slabs; j++)
         b->src[j] = c + j >= 0 && c + j < t->extent ? src + (c + j) * t->src.streamed : zeros;
     for (int j = 0; diff_dst && j < CYNORM_BLOCK; j++) {
         const int64_t v = c + reach + j;
         const int exists = v >= 0 && v < t->extent;
+        b->edge |= !exists;
         b->exists[j] = (ivec){0} - exists;
         b->diff_dst[j] = exists ? diff_dst + v * t->diff_dst.streamed : zeros;
     }
@@ -1303,4 +1302,3 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 #undef strip_t
 #undef region
 #undef coefficients
-#undef CYNORM_TERM_SCALE
