@@ -139,17 +139,18 @@ CYNORM_INLINE vec FN(rsqrt)(vec x, int dtype) {
 #endif
 }
 
-/* a * x^-3/4 by y ~ x^-1/2 and z ~ (x*y)^-1/2: y * z = x^-3/4 * (1-d)^1/4 * (1-e)^1/2, d = 1 - x*y^2, e = 1 - x*y*z^2.
- * Where the estimates have 14 bits, the squares of d and e are not worth having, and 1/x = y^2 * (1 + d + ...). */
+/* a * x^-3/4. Where the estimates have 14 bits, by y ~ x^-1/2 and z ~ y^-1/2: with d = 1 - x*y^2 and e = 1 - y*z^2, whose
+ * squares are not worth having, 1/x = y^2 * (1 + d) and x^-3/4 = y^2 * z * (1 + d*3/4 + e/2). */
 CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) {
 #if CYNORM_ESTIMATES
-    vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x), u = x * y, z = FN(rsqrt_estimate)(u), w = y * z;
+    vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x);
     if (FN(steps)(dtype) == 1 && CYNORM_ESTIMATES >= 14) {
-        vec square = y * y, d = FN(fma)(-u, y, one), quarter = d * 0.25f;
+        vec z = FN(rsqrt_estimate)(y), square = y * y, w = square * z;
+        vec d = FN(fma)(-x, square, one), most = d * 0.75f, e = FN(fma)(-(y * z), z, one);
         *reciprocal = FN(fma)(d, square, square);
-        vec e = FN(fma)(-(u * z), z, one);
-        return a * FN(fma)(FN(fma)(e, FN(splat)(0.5), quarter), w, w);
+        return a * FN(fma)(FN(fma)(e, FN(splat)(0.5), most), w, w);
     }
+    vec w = y * FN(rsqrt_estimate)(x * y);
     /* in one joint step: e = 1 - x^3 w^4; w * (1-e)^-1/4. t = x*w*w first: no product of it leaves the range of x */
     for (int step = 0; step < FN(steps)(dtype); step++) {
         vec t = (x * w) * w, e = FN(fma)(-(x * t), t, one);
