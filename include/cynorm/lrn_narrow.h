@@ -236,7 +236,12 @@ typedef struct {
 } window_t;
 
 #define rows_t FN(cynorm_lrn_rows)
-typedef struct {
+#define row_loop_t FN(cynorm_lrn_row_loop)
+#define strip_t FN(cynorm_lrn_row_strip)
+typedef struct { int64_t row, rows, from, to, most; } strip_t; /* vectors [from, to) of rows; most: how many rows */
+struct FN(cynorm_lrn_rows);
+typedef void row_loop_t(const struct FN(cynorm_lrn_rows) *, const strip_t *, int64_t from, int64_t to, vec *);
+typedef struct FN(cynorm_lrn_rows) {
     const char *src, *diff_dst, *y;
     char *dst;
     /* bytes from a vector of a row to the next, from a row to the next, to the slab that is prefetched */
@@ -245,6 +250,10 @@ typedef struct {
     window_t window; /* where its reach is no constant */
     coefficients q;
     int streaming, halves; /* whether "a vector" is two that lie side by side, their even elements and their odd ones */
+    int whole; /* whether all vectors are */
+    int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
+    int late; /* of a wide window: how many steps its sums are */
+    row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
 } rows_t;
 
 /* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
@@ -305,13 +314,12 @@ static window_t FN(window_of)(const cynorm_lrn_window *w) {
 }
 #endif
 
-/* What the window sums of a row need of the vectors before; total[0]: the last that was complete. */
+#define EACH_HALF _Pragma("GCC unroll 2") for (int h = 0; h <= halves; h++)
+
+/* What the window sums of a row need of the vectors before: cells or, of a window of five, the sums of two neighbours;
+ * total[0]: the last sums of a wide window that were complete. */
 #define sums_t FN(cynorm_lrn_sums)
 typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES]; } sums_t;
-
-/* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
-CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
-CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 1 : FN(highest)(reach) + 1; }
 
 /* The window sums at `at`. */
 CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
@@ -321,52 +329,62 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
     return FN(sum_cells)(cell, reach);
 }
 
-/* Takes the next vector of cells; the window sums of one that is `late` vectors earlier. Of a window whose
- * highest bit is -reach, each S_2m is made of the S_m of a step ago, so that no step is one long chain, and with it
- * the sums of the pieces up to 2m, by where they end; last these are shifted to where the windows lie. */
-CYNORM_INLINE void FN(next_sums)(vec *sum, sums_t *s, const vec *next, const window_t *w, int reach, int mirrored,
-                                 int halves) {
-    if (reach > 0 && halves) { /* an even cell's neighbours are odd */
-        vec cell[6] = {{0}, {0}, s->at[0], s->at[1]};
-        for (int h = 0; h < 2; h++) {
-            cell[h] = FN(shifted)(s->before[h], s->at[h], next[h], -1);
-            cell[4 + h] = FN(shifted)(s->before[h], s->at[h], next[h], 1);
-            s->before[h] = s->at[h], s->at[h] = next[h];
-        }
-        for (int h = 0; h < 2; h++) sum[h] = FN(sum_cells)(cell + 2 + h - reach, reach);
-        return;
+/* Takes the next vector of cells; the window sums of the one before it. Of a window of five, the sum of the two
+ * earliest cells is that of the middle and the next one, shifted. By halves, an even cell's neighbours are odd. */
+CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int reach, int halves) {
+    vec at[2] = {s->at[0], s->at[halves]}, pair[2], up[2];
+    EACH_HALF up[h] = FN(shifted)(at[h], at[h], next[h], 1);
+    if (reach == 1 && halves) {
+        sum[0] = at[1] + (at[0] + FN(shifted)(s->before[1], at[1], at[1], -1));
+        sum[1] = up[0] + (at[1] + at[0]);
+    } else if (reach == 1) {
+        sum[0] = up[0] + (at[0] + FN(shifted)(s->before[0], at[0], at[0], -1));
+    } else if (halves) {
+        pair[0] = at[1] + at[0], pair[1] = up[0] + at[1];
+        EACH_HALF sum[h] = up[h] + (pair[h] + FN(shifted)(s->before[h], pair[h], pair[h], -1));
+    } else {
+        pair[0] = up[0] + at[0];
+        sum[0] = FN(shifted)(at[0], at[0], next[0], 2) + (pair[0] + FN(shifted)(s->before[0], pair[0], pair[0], -2));
     }
-    if (reach > 0) {
-        *sum = FN(sum_across)(s->before[0], s->at[0], *next, reach);
-        s->before[0] = s->at[0], s->at[0] = *next;
-        return;
-    }
+    EACH_HALF s->before[h] = reach == 1 ? at[h] : pair[h], s->at[h] = next[h];
+}
+
+/* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
+CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
+CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 0 : FN(highest)(reach) + 1; }
+
+/* The same for such a window, of a vector `late` earlier: each S_2m is made of the S_m of a step ago, so that no step
+ * is one long chain, and with it the sums of the pieces up to 2m, by where they end; last these are shifted to where
+ * the windows lie. */
+CYNORM_INLINE vec FN(wide_sum)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
 #if CYNORM_PICKS
     const int highest = FN(highest)(reach);
-    *sum = FN(picked)(s->total[0], s->total[highest], w->window[mirrored]);
+    const vec sum = FN(picked)(s->total[0], s->total[highest], w->window[mirrored]);
     s->total[0] = s->total[highest];
 #pragma GCC unroll 8
     for (int l = highest - 1; l >= 0; l--) {
-        const vec level = l ? s->at[l] : *next;
+        const vec level = l ? s->at[l] : next;
         const vec twice = level + FN(shifted)(s->before[l], level, level, -(1 << l));
         /* -0 changes nothing that is added to it */
-        vec total = l ? s->total[l] : w->n & 1 ? *next : FN(splat)((real)-0.0);
+        vec total = l ? s->total[l] : w->n & 1 ? next : FN(splat)((real)-0.0);
         if (l + 1 == highest || w->n & 2 << l) total += FN(picked)(s->at[l + 1], twice, w->piece[l + 1]);
         s->before[l] = level, s->at[l + 1] = twice, s->total[l + 1] = total;
     }
+    return sum;
 #else
-    (void)w, (void)mirrored;
+    (void)s, (void)w, (void)reach, (void)mirrored;
+    return next;
 #endif
 }
 
 /* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
  * loops of their own, so short that the core looks several vectors ahead; what one leaves for the next lies in the
- * first-level cache, a vector of zeros behind each row, which no window reaches across. Where strips meet in a
- * row, what the windows reach is made twice. */
-#define strip_t FN(cynorm_lrn_row_strip)
-typedef struct { int64_t row, rows, from, to, most; } strip_t; /* most: how many rows */
+ * first-level cache, row after row. Where strips meet in a row, what the windows reach is made twice. Sums of a wide
+ * window, which are late, run on from row to row: there a vector of zeros lies behind each, which none reaches across.
+ * How many instructions there are is the limit, those that move registers and count vectors too. */
 enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
 enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
+enum { FN(WEIGHTED) = FN(STRIP_VECTORS) }; /* from a term to what its diff_dst adds to diff_src */
 
 CYNORM_INLINE strip_t FN(strips_of)(const rows_t *r) {
     return (strip_t){0, 0, 0, r->vectors, r->vectors < r->strip ? r->strip / (r->vectors + 1) : 1};
@@ -385,124 +403,285 @@ CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
     return whole || v < r->vectors - 1 ? VL : r->last;
 }
 
-/* Which elements h stands for. */
-CYNORM_INLINE int FN(half_part)(int h, int halves) { return !halves ? FN(ALL) : h ? FN(ODD) : FN(EVEN); }
-#define EACH_HALF _Pragma("GCC unroll 2") for (int h = 0; h <= halves; h++)
-
-/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. */
-CYNORM_INLINE void FN(strip_omega)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega,
-                                   int dtype, int reach, int whole, int halves) {
-    const int late = FN(late)(reach);
-    const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
-    sums_t sums = {0};
-    vec sum[2], next[2];
-    omega += (begin - from - late) * (1 + halves);
-#define NEXT(cells)                                                                                           \
-    EACH_HALF next[h] = (cells);                                                                              \
-    FN(next_sums)(sum, &sums, next, &r->window, reach, 0, halves);                                            \
-    EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL);
-    for (int64_t i = s->row; i < s->row + s->rows; i++) {
-        const char *src = r->src + i * r->src_pitch + begin * r->src_step;
-        for (int64_t v = begin; v < end; v++, src += r->src_step) {
-            vec x[2];
-            EACH_HALF x[h] = FN(get_part)(src, dtype, FN(lanes)(r, v, whole), FN(half_part)(h, halves));
-            __builtin_prefetch(src + r->src_ahead, 0, 2);
-            __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);
-            NEXT(x[h] * x[h])
-        }
-        if (to == r->vectors) {
-            NEXT((vec){0})
-        }
-    }
-    for (int j = 1; j < late; j++) {
-        NEXT((vec){0})
-    }
-#undef NEXT
+/* Two vectors at once: by halves, the even and the odd elements of the one at p; else that and the next one. */
+CYNORM_INLINE vec FN(get_of_two)(const char *p, int64_t step, int k, int dtype, int64_t n, int halves) {
+    return halves ? FN(get_part)(p, dtype, n, k ? FN(ODD) : FN(EVEN)) : FN(get)(p + k * step, dtype, n);
 }
 
-CYNORM_INLINE void FN(rows_forward)(const rows_t *r, int dtype, int reach, int kind, int whole, int halves) {
-    vec scratch[FN(STRIP_VECTORS)], even;
-    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
-        vec *omega = scratch + FN(STRIP_MARGIN);
-        FN(strip_omega)(r, &s, s.from, s.to, omega, dtype, reach, whole, halves);
-        for (int64_t i = s.row; i < s.row + s.rows; i++, omega += 1 + halves) {
-            const char *src = r->src + i * r->src_pitch;
-            char *dst = r->dst + i * r->dst_pitch;
-            for (int64_t v = s.from; v < s.to; v++) EACH_HALF {
-                const int64_t n = FN(lanes)(r, v, whole);
-                const int part = FN(half_part)(h, halves);
-                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part);
-                const vec all = FN(part)(*omega++, FN(splat)(1), n);
-                const vec out = FN(times_power)(x, all, kind, r->q.beta, dtype, NULL);
-                FN(put_part)(dst + v * r->dst_step, out, dtype, n, r->streaming, part, &even);
+CYNORM_INLINE void FN(put_of_two)(char *p, int64_t step, const vec *v, int count, int dtype, int64_t n, int streaming,
+                                  int halves) {
+    vec even;
+    for (int k = 0; k < count; k++) {
+        const int part = !halves ? FN(ALL) : k ? FN(ODD) : FN(EVEN);
+        FN(put_part)(p + (halves ? 0 : k * step), v[k], dtype, n, streaming, part, &even);
+    }
+}
+
+/* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */
+#define KEEP(p) __asm__("" : "+r"(p))
+
+/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. */
+CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega,
+                                    int dtype, int reach, int whole, int halves) {
+    const rows_t copy = *given, *r = &copy; /* which no store might alias */
+    const strip_t strip = *of, *s = &strip;
+    const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
+    sums_t sums = {0};
+    vec next[2], sum[2];
+    omega += (begin - from - FN(late)(reach)) * (1 + halves);
+#define NEXT                                                                                                   \
+    EACH_HALF next[h] = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
+    EACH_HALF next[h] *= next[h];                                                                              \
+    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
+    __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
+    src += r->src_step, v++
+#define NARROW                                                                                                 \
+    FN(narrow_sums)(sum, &sums, next, reach, halves);                                                          \
+    EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
+#define WIDE(cells) *omega++ = FN(omega_of)(&r->q, FN(wide_sum)(&sums, cells, &r->window, reach, 0), VL)
+    const int64_t steps = end - begin - 1, src_gap = r->src_pitch - (end - begin) * r->src_step;
+    const char *src = r->src + s->row * r->src_pitch + begin * r->src_step;
+    for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
+        int64_t v = begin;
+        if (reach > 0) {
+            NEXT;
+            sums = (sums_t){0};
+            FN(narrow_sums)(sum, &sums, next, reach, halves);
+#pragma GCC unroll 1
+            for (int64_t j = steps >> 1; j; j--) { /* by two vectors, what is kept of one need not move for the next */
+                KEEP(src);
+                KEEP(omega);
+                NEXT;
+                NARROW;
+                NEXT;
+                NARROW;
             }
+            if (steps & 1) {
+                NEXT;
+                NARROW;
+            }
+            if (to == r->vectors) {
+                EACH_HALF next[h] = (vec){0};
+                NARROW;
+            }
+        } else {
+            while (v < end) {
+                NEXT;
+                WIDE(next[0]);
+            }
+            if (to == r->vectors) WIDE((vec){0});
         }
     }
+    for (int j = 1; j < FN(late)(reach); j++) WIDE((vec){0});
+#undef NEXT
+#undef NARROW
+#undef WIDE
+}
+
+/* Loops that know no window take vectors of one row, or of all rows that follow one another. */
+#define EACH_RUN(flat)                                                                                         \
+    for (int64_t i = s->row, rows = (flat) ? s->rows : 1, total = rows * (to - from); i < s->row + s->rows; i += rows)
+
+/* They go by two vectors, whose omega is looked at as one. What is other than positive, normal and finite goes another
+ * way, so that the loop has no call, which no constant would stay in its register across. */
+CYNORM_INLINE int FN(to_be_mended)(const vec *omega, int64_t n, int count, int kind) {
+    const vec one = FN(splat)(1), first = FN(part)(omega[0], one, n), last = FN(part)(omega[count - 1], one, n);
+    return __builtin_expect(kind == CYNORM_BETA_HUGE || FN(either_abnormal)(first, last), 0);
+}
+
+#define EACH_TWO(until, n, count, omega, mended, usual)                                                        \
+    while (v < (until)) {                                                                                      \
+        if (FN(to_be_mended)(omega, n, count, kind)) {                                                         \
+            mended;                                                                                            \
+            ADVANCE(count);                                                                                    \
+            continue;                                                                                          \
+        }                                                                                                      \
+        do {                                                                                                   \
+            usual;                                                                                             \
+            ADVANCE(count);                                                                                    \
+        } while (v < (until) && !FN(to_be_mended)(omega, n, count, kind));                                     \
+    }
+
+CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, const char *src, char *dst, const vec *omega, int64_t n,
+                                     int count, int dtype, int kind, int halves, int usual) {
+    vec x[2], all[2], out[2];
+    for (int k = 0; k < count; k++) {
+        x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
+        all[k] = FN(part)(omega[k], FN(splat)(1), n);
+    }
+    if (usual && FN(to_be_mended)(omega, n, count, kind)) __builtin_unreachable();
+    FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
+    FN(put_of_two)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
+}
+
+static __attribute__((noinline)) void FN(powers_mended)(const rows_t *r, const char *src, char *dst, const vec *omega,
+                                                        int64_t n, int count, int dtype, int halves) {
+    FN(powers_of_two)(r, src, dst, omega, n, count, dtype, cynorm_beta_kind(r->q.beta), halves, 0);
+}
+
+/* dst of vectors [from, to) of the strip's rows */
+CYNORM_INLINE void FN(strip_powers)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, const vec *omega,
+                                    int dtype, int kind, int whole, int halves) {
+    const rows_t copy = *given, *r = &copy;
+    EACH_RUN(r->src_flat && r->dst_flat) {
+        const char *src = r->src + i * r->src_pitch + from * r->src_step;
+        char *dst = r->dst + i * r->dst_pitch + from * r->dst_step;
+        const int64_t full = whole || r->whole || to < r->vectors ? total : total - 1;
+        int64_t v = 0;
+#define ADVANCE(count)                                                                                         \
+    for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
+    omega += count
+#define TWO(until, n, count)                                                                                   \
+    EACH_TWO(until, n, count, omega, FN(powers_mended)(given, src, dst, omega, n, count, dtype, halves),       \
+             FN(powers_of_two)(r, src, dst, omega, n, count, dtype, kind, halves, 1))
+        if (!halves) TWO(full - 1, VL, 2)
+        TWO(total, whole || v < full ? VL : r->last, 1 + halves)
+#undef ADVANCE
+#undef TWO
+        if (r->late) omega++;
+    }
+}
+
+CYNORM_INLINE void FN(terms_of_two)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
+                                    int64_t n, int count, int dtype, int kind, int halves, int usual) {
+    vec x[2], g[2], omega[2], given[2], t[2], weighted[2];
+    for (int k = 0; k < count; k++) {
+        if (!k || !halves) {
+            __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 2);
+            __builtin_prefetch(diff + k * r->diff_step + CYNORM_ROW_NEAR, 0, 3);
+        }
+        x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
+        g[k] = FN(get_of_two)(diff, r->diff_step, k, dtype, n, halves);
+        omega[k] = FN(part)(term[k], FN(splat)(1), n);
+        given[k] = y ? FN(get)(y, dtype, n) : x[k];
+    }
+    if (usual && FN(to_be_mended)(term, n, count, kind)) __builtin_unreachable();
+    FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted);
+    for (int k = 0; k < count; k++) term[k] = FN(part)(t[k], (vec){0}, n), term[FN(WEIGHTED) + k] = weighted[k];
+}
+
+static __attribute__((noinline)) void FN(terms_mended)(const rows_t *r, const char *src, const char *diff,
+                                                       const char *y, vec *term, int64_t n, int count, int dtype,
+                                                       int halves) {
+    FN(terms_of_two)(r, src, diff, y, term, n, count, dtype, cynorm_beta_kind(r->q.beta), halves, 0);
 }
 
 /* In place of omega, the terms of vectors [from, to) of the strip's rows. */
-CYNORM_INLINE void FN(strip_terms)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *term,
-                                   vec *weighted, int dtype, int reach, int kind, int whole, int halves) {
-    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted += 1 + halves) {
-        const char *src = r->src + i * r->src_pitch, *diff_dst = r->diff_dst + i * r->diff_pitch;
-        const char *y = whole || !r->y ? NULL : r->y + i * r->y_pitch;
-        for (int64_t v = from; v < to; v++) {
-            const int64_t n = FN(lanes)(r, v, whole);
-            const char *diff = diff_dst + v * r->diff_step;
-            __builtin_prefetch(diff + r->diff_ahead, 0, 2);
-            __builtin_prefetch(diff + CYNORM_ROW_NEAR, 0, 3);
-            EACH_HALF {
-                const int part = FN(half_part)(h, halves);
-                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part);
-                const vec g = FN(get_part)(diff, dtype, n, part);
-                const vec omega = FN(part)(*term, FN(splat)(1), n);
-                vec given = x;
-                if (y) given = FN(get)(y + v * r->y_step, dtype, n);
-                const vec t = FN(term_of)(&r->q, omega, g, x, y ? &given : NULL, kind, weighted++);
-                *term++ = FN(part)(t, (vec){0}, n);
-            }
-        }
-        EACH_HALF *term++ = (vec){0};
+CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term,
+                                   int dtype, int kind, int whole, int halves) {
+    const rows_t copy = *given, *r = &copy;
+    EACH_RUN(r->src_flat && r->diff_flat && (whole || !r->y || r->y_flat)) {
+        const char *src = r->src + i * r->src_pitch + from * r->src_step;
+        const char *diff = r->diff_dst + i * r->diff_pitch + from * r->diff_step;
+        const char *y = whole || !r->y ? NULL : r->y + i * r->y_pitch + from * r->y_step;
+        const int64_t full = whole || r->whole || to < r->vectors ? total : total - 1;
+        int64_t v = 0;
+#define ADVANCE(count)                                                                                         \
+    for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
+    if (y) y += r->y_step;                                                                                     \
+    term += count
+#define TWO(until, n, count)                                                                                   \
+    EACH_TWO(until, n, count, term, FN(terms_mended)(given, src, diff, y, term, n, count, dtype, halves),      \
+             FN(terms_of_two)(r, src, diff, y, term, n, count, dtype, kind, halves, 1))
+        if (!halves && !y) TWO(full - 1, VL, 2)
+        TWO(total, whole || v < full ? VL : r->last, 1 + halves)
+#undef ADVANCE
+#undef TWO
+        if (r->late) *term++ = (vec){0};
     }
-    for (int j = 0; j < FN(late)(reach); j++) EACH_HALF *term++ = (vec){0};
+    for (int j = 0; j < r->late; j++) *term++ = (vec){0};
 }
+#undef EACH_RUN
+#undef EACH_TWO
 
-/* dst of the strip by the terms of vectors from `from` on */
-CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, const vec *term,
-                                     const vec *weighted, int dtype, int reach, int whole, int halves) {
+/* dst of the strip, whose terms begin at vector `from` and end at `to` */
+CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, const vec *term,
+                                  int dtype, int reach, int whole, int halves, int streaming) {
+    const rows_t copy = *given, *r = &copy;
+    const strip_t strip = *of, *s = &strip;
     sums_t sums = {0};
-    vec sum[2], even;
-#define NEXT FN(next_sums)(sum, &sums, term, &r->window, reach, 1, halves), term += 1 + halves
-    for (int64_t v = from - FN(late)(reach); v < s->from; v++) NEXT;
-    weighted += (s->from - from) * (1 + halves);
-    for (int64_t i = s->row; i < s->row + s->rows; i++, weighted += 1 + halves) {
-        const char *src = r->src + i * r->src_pitch;
-        char *dst = r->dst + i * r->dst_pitch;
-        for (int64_t v = s->from; v < s->to; v++) {
-            const int64_t n = FN(lanes)(r, v, whole);
+    vec sum[2], out[2];
+    (void)to;
+#define NARROW(cells) FN(narrow_sums)(sum, &sums, cells, reach, halves)
+#define NEXT NARROW(term), term += 1 + halves
+#define WIDE sum[0] = FN(wide_sum)(&sums, *term++, &r->window, reach, 1)
+#define PUT(at)                                                                                                \
+    EACH_HALF {                                                                                                \
+        const vec x = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
+        out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[FN(WEIGHTED) + h]);                                    \
+    }                                                                                                          \
+    FN(put_of_two)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);                 \
+    src += r->src_step, dst += r->dst_step, v++
+    if (reach < 0)
+        for (int64_t v = from - FN(late)(reach); v < s->from; v++) WIDE;
+    const int64_t vectors = s->to - s->from, steps = vectors - (s->to == r->vectors);
+    const int64_t src_gap = r->src_pitch - vectors * r->src_step, dst_gap = r->dst_pitch - vectors * r->dst_step;
+    const char *src = r->src + s->row * r->src_pitch + s->from * r->src_step;
+    char *dst = r->dst + s->row * r->dst_pitch + s->from * r->dst_step;
+    for (int64_t i = 0; i < s->rows; i++, src += src_gap, dst += dst_gap) {
+        int64_t v = s->from;
+        if (reach > 0) {
+            sums = (sums_t){0};
             NEXT;
-            EACH_HALF {
-                const int part = FN(half_part)(h, halves);
-                const vec x = FN(get_part)(src + v * r->src_step, dtype, n, part);
-                const vec out = FN(diff_src_of)(&r->q, x, sum[h], *weighted++);
-                FN(put_part)(dst + v * r->dst_step, out, dtype, n, r->streaming, part, &even);
+            if (from < s->from) NEXT;
+#pragma GCC unroll 1
+            for (int64_t j = steps >> 1; j; j--) {
+                KEEP(src);
+                KEEP(dst);
+                KEEP(term);
+                NEXT;
+                PUT(term - 2 * (1 + halves));
+                NEXT;
+                PUT(term - 2 * (1 + halves));
             }
+            if (steps & 1) {
+                NEXT;
+                PUT(term - 2 * (1 + halves));
+            }
+            if (s->to == r->vectors) {
+                const vec zeros[2] = {{0}};
+                NARROW(zeros);
+                PUT(term - (1 + halves));
+            }
+        } else {
+            while (v < s->to) {
+                WIDE;
+                PUT(term - 1 - FN(late)(reach));
+            }
+            WIDE; /* of the zeros */
         }
-        NEXT; /* of the zeros */
     }
+#undef NARROW
 #undef NEXT
+#undef WIDE
+#undef PUT
 }
 
-CYNORM_INLINE void FN(rows_backward)(const rows_t *r, int dtype, int reach, int kind, int whole, int halves) {
-    vec scratch[FN(STRIP_VECTORS)], weighted[FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
+CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *term,
+                                     int dtype, int reach, int whole, int halves) {
+    if (r->streaming) FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1);
+    else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0);
+}
+
+static void FN(rows_forward)(const rows_t *r) {
+    vec scratch[FN(STRIP_VECTORS)], *const omega = scratch + FN(STRIP_MARGIN);
+    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
+        r->omegas(r, &s, s.from, s.to, omega);
+        r->powers(r, &s, s.from, s.to, omega);
+    }
+}
+
+static void FN(rows_backward)(const rows_t *r) {
+    vec scratch[2 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
         const int64_t from = s.from - (s.from > 0), to = s.to + (s.to < r->vectors); /* what windows reach */
-        FN(strip_omega)(r, &s, from, to, term, dtype, reach, whole, halves);
-        FN(strip_terms)(r, &s, from, to, term, weighted, dtype, reach, kind, whole, halves);
-        FN(strip_results)(r, &s, from, term, weighted, dtype, reach, whole, halves);
+        r->omegas(r, &s, from, to, term);
+        r->powers(r, &s, from, to, term);
+        r->results(r, &s, from, to, term);
     }
 }
 #undef EACH_HALF
+#undef KEEP
 
 /* ---- windows along level 0 and the stream: planes whose rows lie one after the other ---- */
 
@@ -760,16 +939,36 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         const int beta = kind;                                                                                 \
         if (w.lanes == VL) FN(walk_##direction)(&w, VL, CYNORM_##T, reach, beta);                              \
         else FN(walk_##direction)(&w, w.lanes, CYNORM_##T, reach, beta);                                       \
-    }                                                                                                          \
-    CYNORM_ROWS(T, direction, reach, name, kind, whole)
-#define CYNORM_ROWS(T, direction, reach, name, kind, whole)                                                    \
-    static __attribute__((noinline)) void FN(rows_##T##_##direction##reach##name)(const rows_t *given) {       \
-        const rows_t r = *given;                                                                               \
-        const int beta = kind, cells = FN(reach_##reach);                                                      \
-        if (CYNORM_##T == CYNORM_BF16 && whole && cells > 0 && r.halves)                                       \
-            FN(rows_##direction)(&r, CYNORM_##T, cells, beta, whole, 1);                                       \
-        else if (cells >= -VL) FN(rows_##direction)(&r, CYNORM_##T, cells, beta, whole, 0);                    \
     }
+/* Loops of rows: for powers, which know no window, and for sums, which know no exponent. */
+#define CYNORM_ROW_LOOP(name)                                                                                  \
+    static __attribute__((noinline)) void FN(row_##name)(const rows_t *given, const strip_t *s, int64_t from,  \
+                                                         int64_t to, vec *at)
+#define CYNORM_ROW_POWERS(T, what, name, kind, whole)                                                          \
+    CYNORM_ROW_LOOP(what##_##T##name) {                                                                        \
+        const int beta = kind;                                                                                 \
+        if (CYNORM_##T == CYNORM_BF16 && whole && given->halves)                                               \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 1);                              \
+        else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0);                             \
+    }
+#define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
+    CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
+        const int cells = FN(reach_##reach);                                                                   \
+        if (CYNORM_##T == CYNORM_BF16 && cells > 0 && given->halves)                                           \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 1);                                 \
+        else if (cells >= -VL && given->whole)                                                                 \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 0);                                 \
+        else if (cells >= -VL) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);              \
+    }
+#define CYNORM_ROWS(T)                                                                                         \
+    CYNORM_ROW_POWERS(T, powers, special, cynorm_special_beta(given->q.beta), 0)                               \
+    CYNORM_ROW_POWERS(T, powers, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
+    CYNORM_ROW_POWERS(T, powers, any, CYNORM_BETA_ANY, 0)                                                      \
+    CYNORM_ROW_POWERS(T, terms, special, cynorm_special_beta(given->q.beta), 0)                                \
+    CYNORM_ROW_POWERS(T, terms, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                          \
+    CYNORM_ROW_POWERS(T, terms, any, CYNORM_BETA_ANY, 0)                                                       \
+    CYNORM_WINDOWS(T, omegas)                                                                                  \
+    CYNORM_WINDOWS(T, results)
 /* What no exponent is needed for: sums along rows of squares, of terms, and what these finish. */
 #define CYNORM_PLANES(T, reach)                                                                                \
     static __attribute__((noinline)) void FN(plane_squares_##T##reach)(plane_t *given) {                       \
@@ -781,24 +980,22 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         FN(plane_finish)(given, &p, CYNORM_##T, reach, CYNORM_BETA_ZERO, 1);                                   \
     }
 #if CYNORM_PICKS
-#define CYNORM_WIDE(T, direction, highest)                                                                     \
-    CYNORM_ROWS(T, direction, highest, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                   \
-    CYNORM_ROWS(T, direction, highest, any, cynorm_beta_kind(given->q.beta), 0)
-#define CYNORM_OF(T, direction, highest)                                                                       \
-    {FN(rows_##T##_##direction##highest##any), FN(rows_##T##_##direction##highest##usual)}
-#define CYNORM_WIDES_OF(T, direction)                                                                          \
-    CYNORM_WIDE(T, direction, _2)                                                                              \
-    CYNORM_WIDE(T, direction, _4)                                                                              \
-    CYNORM_WIDE(T, direction, _8)                                                                              \
-    CYNORM_WIDE(T, direction, _16)                                                                             \
-    static void (*const FN(wide_##T##_##direction)[4][2])(const rows_t *) = {                                  \
-        CYNORM_OF(T, direction, _2), CYNORM_OF(T, direction, _4), CYNORM_OF(T, direction, _8),                 \
-        CYNORM_OF(T, direction, _16)};
-#define CYNORM_WIDES(T) CYNORM_WIDES_OF(T, forward) CYNORM_WIDES_OF(T, backward)
-#define CYNORM_WIDE_LOOPS(T) {FN(wide_##T##_forward), FN(wide_##T##_backward)}
+#define CYNORM_WINDOWS(T, what)                                                                                \
+    CYNORM_ROW_SUMS(T, what, 1)                                                                                \
+    CYNORM_ROW_SUMS(T, what, 2)                                                                                \
+    CYNORM_ROW_SUMS(T, what, _2)                                                                               \
+    CYNORM_ROW_SUMS(T, what, _4)                                                                               \
+    CYNORM_ROW_SUMS(T, what, _8)                                                                               \
+    CYNORM_ROW_SUMS(T, what, _16)
+#define CYNORM_WINDOWS_OF(what)                                                                                \
+    {FN(row_##what##1), FN(row_##what##2), FN(row_##what##_2),                                                 \
+     FN(row_##what##_4), FN(row_##what##_8), FN(row_##what##_16)}
 enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
 #else
-#define CYNORM_WIDES(T)
+#define CYNORM_WINDOWS(T, what)                                                                                \
+    CYNORM_ROW_SUMS(T, what, 1)                                                                                \
+    CYNORM_ROW_SUMS(T, what, 2)
+#define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2)}
 enum { FN(reach_1) = 1, FN(reach_2) = 2 };
 #endif
 #define CYNORM_NARROWS(T)                                                                                      \
@@ -816,7 +1013,7 @@ enum { FN(reach_1) = 1, FN(reach_2) = 2 };
     CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
     CYNORM_PLANES(T, 1)                                                                                        \
     CYNORM_PLANES(T, 2)                                                                                        \
-    CYNORM_WIDES(T)
+    CYNORM_ROWS(T)
 #define CYNORM_CHOICE(what, T, direction, reach)                                                               \
     {FN(what##_##T##_##direction##reach##special), FN(what##_##T##_##direction##reach##usual),                 \
      FN(what##_##T##_##direction##reach##any)}
@@ -854,28 +1051,30 @@ static __attribute__((noinline)) void FN(plane_terms2)(plane_t *given) {
     FN(plane_rows)(&p, CYNORM_COMPUTE, 2, 1);
 }
 static void (*const FN(plane_terms)[])(plane_t *) = {FN(plane_terms1), FN(plane_terms2)};
-static void (*const FN(row_loops)[][2][2][3])(const rows_t *) = {CYNORM_CHOICES(rows)};
-#if CYNORM_PICKS
-static void (*const (*const FN(wide_loops)[][2])[2])(const rows_t *) = {
+#define CYNORM_EXPONENTS_OF(what) {FN(row_##what##special), FN(row_##what##usual), FN(row_##what##any)}
+#define CYNORM_ROWS_OF(T)                                                                                      \
+    [CYNORM_##T] = {{CYNORM_EXPONENTS_OF(powers_##T), CYNORM_EXPONENTS_OF(terms_##T)},                         \
+                    CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T)}
+static const struct { row_loop_t *powers[2][3], *omegas[6], *results[6]; } FN(row_loops)[] = {
 #if CYNORM_DOUBLE
-    [CYNORM_F64] = CYNORM_WIDE_LOOPS(F64)
+    CYNORM_ROWS_OF(F64)
 #else
-    [CYNORM_F32] = CYNORM_WIDE_LOOPS(F32), [CYNORM_F16] = CYNORM_WIDE_LOOPS(F16),
-    [CYNORM_BF16] = CYNORM_WIDE_LOOPS(BF16)
+    CYNORM_ROWS_OF(F32), CYNORM_ROWS_OF(F16), CYNORM_ROWS_OF(BF16)
 #endif
 };
-#endif
 static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES(walks)};
 #undef CYNORM_NARROW
 #undef CYNORM_PLANES
 #undef CYNORM_OF_PLANES
 #undef CYNORM_ALL_PLANES
 #undef CYNORM_ROWS
-#undef CYNORM_WIDES
-#undef CYNORM_WIDE
-#undef CYNORM_WIDES_OF
-#undef CYNORM_WIDE_LOOPS
-#undef CYNORM_OF
+#undef CYNORM_ROWS_OF
+#undef CYNORM_ROW_LOOP
+#undef CYNORM_ROW_POWERS
+#undef CYNORM_ROW_SUMS
+#undef CYNORM_WINDOWS
+#undef CYNORM_WINDOWS_OF
+#undef CYNORM_EXPONENTS_OF
 #undef CYNORM_NARROWS
 #undef CYNORM_CHOICE
 #undef CYNORM_CHOICES
@@ -1142,12 +1341,16 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
                 .src_ahead = slab[FN(SRC)] ? 0 : t->src.streamed,
                 .diff_ahead = slab[FN(DIFF_DST)] ? 0 : t->diff_dst.streamed};
     r.last = cells - (r.vectors - 1) * lanes;
+    r.whole = cells % VL == 0;
     r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
-    void (*run)(const rows_t *) = reach ? FN(row_loops)[dtype][backward][reach - 1][loop] : NULL;
+    int window = reach - 1;
 #if CYNORM_PICKS
     r.window = FN(window_of)(&t->window[0]);
-    if (!reach) run = FN(wide_loops)[dtype][backward][62 - __builtin_clzll((uint64_t)r.window.n)][loop == 1];
+    if (!reach) r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
 #endif
+    r.omegas = FN(row_loops)[dtype].omegas[window];
+    r.powers = FN(row_loops)[dtype].powers[backward][loop];
+    r.results = FN(row_loops)[dtype].results[window];
     for (int64_t v = t->begin; v < t->end; v++) {
         const region all = FN(region_of)(t, NULL, v);
         cynorm_operand o[FN(OPERANDS)] = {0};
@@ -1168,13 +1371,15 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
         for (int64_t i2 = 0; i2 < (joint ? 1 : all.to[2]); i2++) {
 #define OPERAND(name, short, i)                                                                               \
     r.name = o[i].data ? o[i].data + i2 * o[i].pitch[1] : NULL, r.short##_step = step[i],                      \
-    r.short##_pitch = o[i].pitch[level - 1]
+    r.short##_pitch = o[i].pitch[level - 1],                                                                   \
+    r.short##_flat = r.whole && !r.late && r.short##_pitch == r.vectors * r.short##_step
             OPERAND(src, src, FN(SRC));
             OPERAND(diff_dst, diff, FN(DIFF_DST));
             OPERAND(y, y, FN(Y));
             OPERAND(dst, dst, FN(DST));
 #undef OPERAND
-            run(&r);
+            if (backward) FN(rows_backward)(&r);
+            else FN(rows_forward)(&r);
             for (int64_t i1 = 0; staged && i1 < (joint ? all.to[1] : 1); i1++)
                 cynorm_stream_copy(dst.data + i2 * dst.pitch[1] + i1 * dst.pitch[0], stage + i1 * r.rows * row, r.rows * row);
         }
@@ -1295,6 +1500,7 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 #undef out_t
 #undef block_t
 #undef rows_t
+#undef row_loop_t
 #undef walk_t
 #undef plane_t
 #undef window_t

@@ -77,14 +77,14 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 #endif
 
 /* Whether any lane of two vectors is other than a positive, normal, finite number. */
-static inline int FN(any_abnormal)(vec a, vec b) {
+static inline int FN(either_abnormal)(vec x, vec y) {
 #if defined(__AVX512DQ__) && CYNORM_DOUBLE
-    return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)a, 0xff), _mm512_fpclass_pd_mask((__m512d)b, 0xff)); /* every class there is of others */
-#elif defined(__AVX512DQ__)
-    return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)a, 0xff), _mm512_fpclass_ps_mask((__m512)b, 0xff));
+    return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)x, 0xff), _mm512_fpclass_pd_mask((__m512d)y, 0xff));
+#elif defined(__AVX512DQ__) /* every class there is of others */
+    return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)x, 0xff), _mm512_fpclass_ps_mask((__m512)y, 0xff));
 #else
-    uvec bad = (uvec)((uvec)a - CYNORM_BITS_MIN >= CYNORM_BITS_INF - CYNORM_BITS_MIN);
-    bad |= (uvec)((uvec)b - CYNORM_BITS_MIN >= CYNORM_BITS_INF - CYNORM_BITS_MIN);
+    const uint_r least = CYNORM_BITS_MIN, normals = CYNORM_BITS_INF - CYNORM_BITS_MIN;
+    const uvec bad = (uvec)((uvec)x - least >= normals) | (uvec)((uvec)y - least >= normals);
 #if defined(__AVX__)
     return _mm256_movemask_epi8((__m256i)bad) != 0;
 #elif defined(__SSE2__)
@@ -96,6 +96,8 @@ static inline int FN(any_abnormal)(vec a, vec b) {
 #endif
 #endif
 }
+
+static inline int FN(any_abnormal)(vec x) { return FN(either_abnormal)(x, x); }
 
 /* ---- estimates refined by a Newton step of second order; arguments positive, normal, finite. Without fma the residual
  * is not worth having, and true roots and quotients serve. ---- */
@@ -158,7 +160,7 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) 
     }
 #else
     vec s = FN(sqrt)(x), cube = x * s, w = 1 / FN(sqrt)(cube);
-    if (__builtin_expect(FN(any_abnormal)(cube, cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
+    if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
         w = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), w, 1 / (s * FN(sqrt)(s)));
 #endif
     *reciprocal = FN(reciprocal)(x, dtype);
@@ -326,13 +328,13 @@ static inline int cynorm_special_beta(double beta) {
  * in all lanes where the exponent is huge. */
 static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double y) {
     for (int i = 0; i < VL; i++)
-        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]), FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
+        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
     return product;
 }
 
 static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) {
     for (int i = 0; i < VL; i++)
-        if (FN(any_abnormal)(FN(splat)(x[i]), FN(splat)(x[i]))) reciprocal[i] = 1 / x[i];
+        if (FN(any_abnormal)(FN(splat)(x[i]))) reciprocal[i] = 1 / x[i];
     return reciprocal;
 }
 
@@ -350,14 +352,15 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
                                      : kind == CYNORM_BETA_ANY ? out[k]
                                      : x[k]); /* to be mended */
     }
-#pragma GCC unroll 8
-    for (int k = 0; k < n; k += 2) {
-        const int end = k + 2 < n ? k + 2 : n;
-        if (__builtin_expect(kind == CYNORM_BETA_HUGE || FN(any_abnormal)(x[k], x[end - 1]), 0))
-            for (int j = k; j < end; j++) {
-                out[j] = FN(mend_power)(a[j], x[j], out[j], -beta);
-                if (reciprocal) r[j] = FN(mend_reciprocal)(x[j], r[j]);
-            }
+#pragma GCC unroll 2
+    for (int j = 0; j < n; j += 2) {
+        const int both = j + 1 < n;
+        if (!__builtin_expect(kind == CYNORM_BETA_HUGE || FN(either_abnormal)(x[j], x[j + both]), 0)) continue;
+#pragma GCC unroll 2
+        for (int k = j; k <= j + both; k++) {
+            out[k] = FN(mend_power)(a[k], x[k], out[k], -beta);
+            if (reciprocal) r[k] = FN(mend_reciprocal)(x[k], r[k]);
+        }
     }
     if (reciprocal) CYNORM_EACH reciprocal[k] = r[k];
 }
