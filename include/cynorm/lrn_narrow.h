@@ -351,7 +351,7 @@ CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int rea
 
 /* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
 CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
-CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 0 : FN(highest)(reach) + 1; }
+CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 1 : FN(highest)(reach) + 1; }
 
 /* The same for such a window, of a vector `late` earlier: each S_2m is made of the S_m of a step ago, so that no step
  * is one long chain, and with it the sums of the pieces up to 2m, by where they end; last these are shifted to where
@@ -428,54 +428,55 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
     const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
     sums_t sums = {0};
     vec next[2], sum[2];
-    omega += (begin - from - FN(late)(reach)) * (1 + halves);
+    omega += begin - from - (reach > 0 ? 0 : FN(late)(reach)) + (begin - from) * halves;
 #define NEXT                                                                                                   \
     EACH_HALF next[h] = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
     EACH_HALF next[h] *= next[h];                                                                              \
     __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
     __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
     src += r->src_step, v++
-#define NARROW                                                                                                 \
-    FN(narrow_sums)(sum, &sums, next, reach, halves);                                                          \
-    EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
-#define WIDE(cells) *omega++ = FN(omega_of)(&r->q, FN(wide_sum)(&sums, cells, &r->window, reach, 0), VL)
-    const int64_t steps = end - begin - 1, src_gap = r->src_pitch - (end - begin) * r->src_step;
+#define SUM                                                                                                    \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves);                                           \
+    else sum[0] = FN(wide_sum)(&sums, next[0], &r->window, reach, 0)
+#define PUT EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
     const char *src = r->src + s->row * r->src_pitch + begin * r->src_step;
+    const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - (reach > 0);
     for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
         int64_t v = begin;
         if (reach > 0) {
-            NEXT;
             sums = (sums_t){0};
-            FN(narrow_sums)(sum, &sums, next, reach, halves);
+            NEXT;
+            SUM;
+        }
 #pragma GCC unroll 1
-            for (int64_t j = steps >> 1; j; j--) { /* by two vectors, what is kept of one need not move for the next */
-                KEEP(src);
-                KEEP(omega);
-                NEXT;
-                NARROW;
-                NEXT;
-                NARROW;
-            }
-            if (steps & 1) {
-                NEXT;
-                NARROW;
-            }
-            if (to == r->vectors) {
-                EACH_HALF next[h] = (vec){0};
-                NARROW;
-            }
-        } else {
-            while (v < end) {
-                NEXT;
-                WIDE(next[0]);
-            }
-            if (to == r->vectors) WIDE((vec){0});
+        for (int64_t j = steps >> 1; j; j--) { /* by two vectors: what is kept of one need not move for the next */
+            KEEP(src);
+            KEEP(omega);
+            NEXT;
+            SUM;
+            PUT;
+            NEXT;
+            SUM;
+            PUT;
+        }
+        if (steps & 1) {
+            NEXT;
+            SUM;
+            PUT;
+        }
+        EACH_HALF next[h] = (vec){0};
+        if (to == r->vectors) {
+            SUM;
+            PUT;
         }
     }
-    for (int j = 1; j < FN(late)(reach); j++) WIDE((vec){0});
+    for (int j = 1; j < FN(late)(reach); j++) {
+        SUM;
+        PUT;
+    }
 #undef NEXT
-#undef NARROW
-#undef WIDE
+#undef SUM
+#undef PUT
 }
 
 /* Loops that know no window take vectors of one row, or of all rows that follow one another. */
@@ -602,9 +603,12 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
     sums_t sums = {0};
     vec sum[2], out[2];
     (void)to;
-#define NARROW(cells) FN(narrow_sums)(sum, &sums, cells, reach, halves)
-#define NEXT NARROW(term), term += 1 + halves
-#define WIDE sum[0] = FN(wide_sum)(&sums, *term++, &r->window, reach, 1)
+#define SUM(cells)                                                                                             \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves);                                          \
+    else sum[0] = FN(wide_sum)(&sums, (cells)[0], &r->window, reach, 1)
+#define NEXT                                                                                                   \
+    SUM(term);                                                                                                 \
+    term += 1 + halves
 #define PUT(at)                                                                                                \
     EACH_HALF {                                                                                                \
         const vec x = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
@@ -612,49 +616,50 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
     }                                                                                                          \
     FN(put_of_two)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);                 \
     src += r->src_step, dst += r->dst_step, v++
-    if (reach < 0)
-        for (int64_t v = from - FN(late)(reach); v < s->from; v++) WIDE;
-    const int64_t vectors = s->to - s->from, steps = vectors - (s->to == r->vectors);
+#define PUT_LATE PUT(term - (1 + FN(late)(reach)) * (1 + halves))
+    const int64_t vectors = s->to - s->from, steps = vectors - (reach > 0 && s->to == r->vectors);
     const int64_t src_gap = r->src_pitch - vectors * r->src_step, dst_gap = r->dst_pitch - vectors * r->dst_step;
     const char *src = r->src + s->row * r->src_pitch + s->from * r->src_step;
     char *dst = r->dst + s->row * r->dst_pitch + s->from * r->dst_step;
+    if (reach < 0)
+        for (int64_t v = from - FN(late)(reach); v < s->from; v++) {
+            NEXT;
+        }
     for (int64_t i = 0; i < s->rows; i++, src += src_gap, dst += dst_gap) {
         int64_t v = s->from;
         if (reach > 0) {
             sums = (sums_t){0};
             NEXT;
-            if (from < s->from) NEXT;
+            if (from < s->from) {
+                NEXT;
+            }
+        }
 #pragma GCC unroll 1
-            for (int64_t j = steps >> 1; j; j--) {
-                KEEP(src);
-                KEEP(dst);
-                KEEP(term);
-                NEXT;
-                PUT(term - 2 * (1 + halves));
-                NEXT;
-                PUT(term - 2 * (1 + halves));
-            }
-            if (steps & 1) {
-                NEXT;
-                PUT(term - 2 * (1 + halves));
-            }
-            if (s->to == r->vectors) {
-                const vec zeros[2] = {{0}};
-                NARROW(zeros);
-                PUT(term - (1 + halves));
-            }
-        } else {
-            while (v < s->to) {
-                WIDE;
-                PUT(term - 1 - FN(late)(reach));
-            }
-            WIDE; /* of the zeros */
+        for (int64_t j = steps >> 1; j; j--) {
+            KEEP(src);
+            KEEP(dst);
+            KEEP(term);
+            NEXT;
+            PUT_LATE;
+            NEXT;
+            PUT_LATE;
+        }
+        if (steps & 1) {
+            NEXT;
+            PUT_LATE;
+        }
+        if (reach < 0) {
+            NEXT; /* of the zeros */
+        } else if (s->to == r->vectors) {
+            const vec zeros[2] = {{0}};
+            SUM(zeros);
+            PUT(term - (1 + halves));
         }
     }
-#undef NARROW
+#undef SUM
 #undef NEXT
-#undef WIDE
 #undef PUT
+#undef PUT_LATE
 }
 
 CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *term,
