@@ -14,6 +14,12 @@
 #ifndef CYNORM_LRN_NARROW_H
 #define CYNORM_LRN_NARROW_H
 enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side but along level 0 */
+/* Whether there are registers for stages that are late. */
+#ifdef __AVX512F__
+enum { CYNORM_BLOCKS_LATE = 1 };
+#else
+enum { CYNORM_BLOCKS_LATE = 0 };
+#endif
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
 /* Elements of rows worked on at once; bytes of src, where stores bypass the cache; bytes to what is prefetched to the
@@ -191,27 +197,47 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, in
     FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL), NULL);
 }
 
-CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together) {
-    const int64_t size = cynorm_itemsize(dtype);
+/* Where memory is the limit, the stages of a vector, each a step after the one before: what comes late holds up nothing else. */
+CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, int dtype, int reach, int kind, int together) {
+    const int64_t steps = b->length / VL;
+    passing_t p = {{{0}}};
+    for (int64_t t = 0; t < steps + 2; t++) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, t * VL * cynorm_itemsize(dtype));
+        if (t >= 2) FN(block_finish)(b, &p, (t - 2) * VL, VL, dtype, reach, FN(ALL), NULL);
+        if (t >= 1 && t <= steps) FN(block_terms)(b, &p, (t - 1) * VL, VL, dtype, reach, kind, together, FN(ALL));
+        if (t < steps) FN(block_omegas)(b, &p, t * VL, VL, dtype, reach, FN(ALL));
+    }
+    return steps * VL;
+}
+
+/* Where arithmetic is, those of two vectors of each slab side by side: their addresses are taken once. */
+CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, int dtype, int reach, int kind, int together) {
     const int halves = dtype == CYNORM_BF16, one = halves ? FN(EVEN) : FN(ALL), other = halves ? FN(ODD) : FN(ALL);
+    const int64_t size = cynorm_itemsize(dtype), apart = halves ? 0 : VL;
     passing_t p, q;
     vec even[CYNORM_BLOCK];
     int64_t i = 0;
-    /* two vectors of each slab go through a stage side by side: their addresses are taken once */
     for (; i + 2 * VL <= b->length; i += 2 * VL) {
-        const int64_t next = halves ? i : i + VL;
         cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-        if (!halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, next * size);
+        if (!halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
         FN(block_omegas)(b, &p, i, VL, dtype, reach, one);
-        FN(block_omegas)(b, &q, next, VL, dtype, reach, other);
+        FN(block_omegas)(b, &q, i + apart, VL, dtype, reach, other);
         FN(block_terms)(b, &p, i, VL, dtype, reach, kind, together, one);
-        FN(block_terms)(b, &q, next, VL, dtype, reach, kind, together, other);
+        FN(block_terms)(b, &q, i + apart, VL, dtype, reach, kind, together, other);
         FN(block_finish)(b, &p, i, VL, dtype, reach, one, even);
-        FN(block_finish)(b, &q, next, VL, dtype, reach, other, even);
+        FN(block_finish)(b, &q, i + apart, VL, dtype, reach, other, even);
     }
-    for (; i + VL <= b->length; i += VL) {
-        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+    return i;
+}
+
+CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together) {
+    int64_t i;
+    if (CYNORM_BLOCKS_LATE && dtype == CYNORM_COMPUTE) i = FN(blocks_backward_late)(b, dtype, reach, kind, together);
+    else i = FN(blocks_backward_abreast)(b, dtype, reach, kind, together);
+    if (i + VL <= b->length) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * cynorm_itemsize(dtype));
         FN(block_backward)(b, i, VL, dtype, reach, kind, together);
+        i += VL;
     }
     if (i < b->length) FN(block_backward)(b, i, b->length - i, dtype, reach, kind, 1);
 }
