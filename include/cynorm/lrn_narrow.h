@@ -509,41 +509,15 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
 #define EACH_RUN(flat)                                                                                         \
     for (int64_t i = s->row, rows = (flat) ? s->rows : 1, total = rows * (to - from); i < s->row + s->rows; i += rows)
 
-/* They go by two vectors, whose omega is looked at as one. What is other than positive, normal and finite goes another
- * way, so that the loop has no call, which no constant would stay in its register across. */
-CYNORM_INLINE int FN(to_be_mended)(const vec *omega, int64_t n, int count, int kind) {
-    const vec one = FN(splat)(1), first = FN(part)(omega[0], one, n), last = FN(part)(omega[count - 1], one, n);
-    return __builtin_expect(kind == CYNORM_BETA_HUGE || FN(either_abnormal)(first, last), 0);
-}
-
-#define EACH_TWO(until, n, count, omega, mended, usual)                                                        \
-    while (v < (until)) {                                                                                      \
-        if (FN(to_be_mended)(omega, n, count, kind)) {                                                         \
-            mended;                                                                                            \
-            ADVANCE(count);                                                                                    \
-            continue;                                                                                          \
-        }                                                                                                      \
-        do {                                                                                                   \
-            usual;                                                                                             \
-            ADVANCE(count);                                                                                    \
-        } while (v < (until) && !FN(to_be_mended)(omega, n, count, kind));                                     \
-    }
-
 CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, const char *src, char *dst, const vec *omega, int64_t n,
-                                     int count, int dtype, int kind, int halves, int usual) {
+                                     int count, int dtype, int kind, int halves) {
     vec x[2], all[2], out[2];
     for (int k = 0; k < count; k++) {
         x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
         all[k] = FN(part)(omega[k], FN(splat)(1), n);
     }
-    if (usual && FN(to_be_mended)(omega, n, count, kind)) __builtin_unreachable();
     FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
     FN(put_of_two)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
-}
-
-static __attribute__((noinline)) void FN(powers_mended)(const rows_t *r, const char *src, char *dst, const vec *omega,
-                                                        int64_t n, int count, int dtype, int halves) {
-    FN(powers_of_two)(r, src, dst, omega, n, count, dtype, cynorm_beta_kind(r->q.beta), halves, 0);
 }
 
 /* dst of vectors [from, to) of the strip's rows */
@@ -559,8 +533,10 @@ CYNORM_INLINE void FN(strip_powers)(const rows_t *given, const strip_t *s, int64
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
     omega += count
 #define TWO(until, n, count)                                                                                   \
-    EACH_TWO(until, n, count, omega, FN(powers_mended)(given, src, dst, omega, n, count, dtype, halves),       \
-             FN(powers_of_two)(r, src, dst, omega, n, count, dtype, kind, halves, 1))
+    while (v < (until)) {                                                                                      \
+        FN(powers_of_two)(r, src, dst, omega, n, count, dtype, kind, halves);                                  \
+        ADVANCE(count);                                                                                        \
+    }
         if (!halves) TWO(full - 1, VL, 2)
         TWO(total, whole || v < full ? VL : r->last, 1 + halves)
 #undef ADVANCE
@@ -570,7 +546,7 @@ CYNORM_INLINE void FN(strip_powers)(const rows_t *given, const strip_t *s, int64
 }
 
 CYNORM_INLINE void FN(terms_of_two)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
-                                    int64_t n, int count, int dtype, int kind, int halves, int usual) {
+                                    int64_t n, int count, int dtype, int kind, int halves) {
     vec x[2], g[2], omega[2], given[2], t[2], weighted[2];
     for (int k = 0; k < count; k++) {
         if (!k || !halves) {
@@ -582,15 +558,8 @@ CYNORM_INLINE void FN(terms_of_two)(const rows_t *r, const char *src, const char
         omega[k] = FN(part)(term[k], FN(splat)(1), n);
         given[k] = y ? FN(get)(y, dtype, n) : x[k];
     }
-    if (usual && FN(to_be_mended)(term, n, count, kind)) __builtin_unreachable();
     FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted);
     for (int k = 0; k < count; k++) term[k] = FN(part)(t[k], (vec){0}, n), term[FN(WEIGHTED) + k] = weighted[k];
-}
-
-static __attribute__((noinline)) void FN(terms_mended)(const rows_t *r, const char *src, const char *diff,
-                                                       const char *y, vec *term, int64_t n, int count, int dtype,
-                                                       int halves) {
-    FN(terms_of_two)(r, src, diff, y, term, n, count, dtype, cynorm_beta_kind(r->q.beta), halves, 0);
 }
 
 /* In place of omega, the terms of vectors [from, to) of the strip's rows. */
@@ -608,8 +577,10 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     if (y) y += r->y_step;                                                                                     \
     term += count
 #define TWO(until, n, count)                                                                                   \
-    EACH_TWO(until, n, count, term, FN(terms_mended)(given, src, diff, y, term, n, count, dtype, halves),      \
-             FN(terms_of_two)(r, src, diff, y, term, n, count, dtype, kind, halves, 1))
+    while (v < (until)) {                                                                                      \
+        FN(terms_of_two)(r, src, diff, y, term, n, count, dtype, kind, halves);                                \
+        ADVANCE(count);                                                                                        \
+    }
         if (!halves && !y) TWO(full - 1, VL, 2)
         TWO(total, whole || v < full ? VL : r->last, 1 + halves)
 #undef ADVANCE
@@ -619,7 +590,6 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     for (int j = 0; j < r->late; j++) *term++ = (vec){0};
 }
 #undef EACH_RUN
-#undef EACH_TWO
 
 /* dst of the strip, whose terms begin at vector `from` and end at `to` */
 CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, const vec *term,
