@@ -824,12 +824,15 @@ def test_infinity_in_every_layout_and_dtype(dtype, region, layout):
     assert_backward(to_canonical(diff_src, layout, channels), diff_dst, src, **parameters)
 
 
-def test_all_huge():
-    """Where all values are huge, omega is near the top of float32 and its powers near the bottom."""
+@pytest.mark.parametrize("alpha, size", [(1.0, 1e18), (1e-4, 1e18), (1e-30, 1e18), (1e20, 1e8), (1e30, 1e-3)])
+@pytest.mark.parametrize("diff_size", [1, 1e-6], ids="diff{}".format)
+def test_all_huge(alpha, size, diff_size, isa):
+    """Where values are huge, omega may be near the top of float32 and its powers near the bottom; alpha scales the terms."""
     for region, layout in itertools.product(REGIONS, ("NCHW", "NHWC")):
-        parameters = {"local_size": 5, "alpha": 1.0, "region": region}
+        parameters = {"local_size": 5, "alpha": alpha, "region": region}
         src, diff_dst = draw_pair((1, 20, 4, 5), np.dtype(np.float32), layout)
-        src *= np.float32(1e18)
+        src *= np.float32(size)
+        diff_dst *= np.float32(diff_size)
         lrn = cynorm.LRN(layout=layout, **parameters)
         arrays = (lrn.forward(src), lrn.backward(diff_dst, src), diff_dst, src)
         dst, diff_src, diff_dst, src = (to_canonical(array, layout) for array in arrays)
