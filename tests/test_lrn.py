@@ -858,6 +858,21 @@ def test_zero_omega():
     assert_forward(dst, src, **parameters)
 
 
+@each_dtype
+@pytest.mark.parametrize("local_size", [3, 5, 9])
+def test_zero_omega_beyond_the_channels(local_size, dtype, isa):
+    """With k = 0, omega would be 0 next to outer channels of zeros, where no channel is: no NaN comes from there."""
+    zeros = local_size // 2
+    for layout, width in itertools.product(("NCHW", "NHWC"), (5, 40)):
+        src, diff_dst = draw_pair((1, 4 * local_size, 2, width), dtype, layout)
+        canonical = to_canonical(src, layout)
+        canonical[:, :zeros] = canonical[:, -zeros:] = 0
+        src = from_canonical(canonical, layout)
+        parameters = {"local_size": local_size, "alpha": 1.0, "k": 0.0}
+        diff_src = cynorm.LRN(layout=layout, **parameters).backward(diff_dst, src)
+        assert_backward(to_canonical(diff_src, layout), to_canonical(diff_dst, layout), canonical, **parameters)
+
+
 @pytest.mark.parametrize("beta", [0.5, 0.75, 1.0, 0.3])
 def test_negative_alpha(beta):
     """Where alpha < 0 the bound holds for what is subtracted; a negative omega has no real power."""
