@@ -924,7 +924,7 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
 /* ---- compiled for each storage type, direction and reach; with beta 3/4, with 1/2, 1 and 0, and any ---- */
 
 /* What is given is copied, since the stores of dst might alias it. */
-#define CYNORM_NARROW(T, direction, reach, name, kind, whole, together)                                        \
+#define CYNORM_NARROW(T, direction, reach, name, kind, together)                                               \
     static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
         const block_t b = *given;                                                                              \
         const int beta = kind;                                                                                 \
@@ -1000,18 +1000,18 @@ enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, F
 enum { FN(reach_1) = 1, FN(reach_2) = 2 };
 #endif
 #define CYNORM_NARROWS(T)                                                                                      \
-    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                      \
-    CYNORM_NARROW(T, forward, 1, special, cynorm_special_beta(given->q.beta), 0, 1)                            \
-    CYNORM_NARROW(T, forward, 1, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                     \
-    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                      \
-    CYNORM_NARROW(T, forward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                            \
-    CYNORM_NARROW(T, forward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                     \
-    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                     \
-    CYNORM_NARROW(T, backward, 1, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
-    CYNORM_NARROW(T, backward, 1, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
-    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 1, 2)                                     \
-    CYNORM_NARROW(T, backward, 2, special, cynorm_special_beta(given->q.beta), 0, 1)                           \
-    CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, 0, CYNORM_TOGETHER)                                    \
+    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                         \
+    CYNORM_NARROW(T, forward, 1, special, cynorm_special_beta(given->q.beta), 1)                               \
+    CYNORM_NARROW(T, forward, 1, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                        \
+    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                         \
+    CYNORM_NARROW(T, forward, 2, special, cynorm_special_beta(given->q.beta), 1)                               \
+    CYNORM_NARROW(T, forward, 2, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                        \
+    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                        \
+    CYNORM_NARROW(T, backward, 1, special, cynorm_special_beta(given->q.beta), 1)                              \
+    CYNORM_NARROW(T, backward, 1, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                       \
+    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                        \
+    CYNORM_NARROW(T, backward, 2, special, cynorm_special_beta(given->q.beta), 1)                              \
+    CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                       \
     CYNORM_PLANES(T, 1)                                                                                        \
     CYNORM_PLANES(T, 2)                                                                                        \
     CYNORM_ROWS(T)
