@@ -470,7 +470,6 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
     for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
         int64_t v = begin;
         if (reach > 0) {
-            sums = (sums_t){0};
             NEXT;
             SUM;
         }
@@ -624,7 +623,6 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
     for (int64_t i = 0; i < s->rows; i++, src += src_gap, dst += dst_gap) {
         int64_t v = s->from;
         if (reach > 0) {
-            sums = (sums_t){0};
             NEXT;
             if (from < s->from) {
                 NEXT;
@@ -999,19 +997,15 @@ enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, F
 #define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2)}
 enum { FN(reach_1) = 1, FN(reach_2) = 2 };
 #endif
+#define CYNORM_EXPONENTS(T, direction, reach)                                                                  \
+    CYNORM_NARROW(T, direction, reach, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                   \
+    CYNORM_NARROW(T, direction, reach, special, cynorm_special_beta(given->q.beta), 1)                         \
+    CYNORM_NARROW(T, direction, reach, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)
 #define CYNORM_NARROWS(T)                                                                                      \
-    CYNORM_NARROW(T, forward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                         \
-    CYNORM_NARROW(T, forward, 1, special, cynorm_special_beta(given->q.beta), 1)                               \
-    CYNORM_NARROW(T, forward, 1, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                        \
-    CYNORM_NARROW(T, forward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                         \
-    CYNORM_NARROW(T, forward, 2, special, cynorm_special_beta(given->q.beta), 1)                               \
-    CYNORM_NARROW(T, forward, 2, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                        \
-    CYNORM_NARROW(T, backward, 1, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                        \
-    CYNORM_NARROW(T, backward, 1, special, cynorm_special_beta(given->q.beta), 1)                              \
-    CYNORM_NARROW(T, backward, 1, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                       \
-    CYNORM_NARROW(T, backward, 2, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                        \
-    CYNORM_NARROW(T, backward, 2, special, cynorm_special_beta(given->q.beta), 1)                              \
-    CYNORM_NARROW(T, backward, 2, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                       \
+    CYNORM_EXPONENTS(T, forward, 1)                                                                            \
+    CYNORM_EXPONENTS(T, forward, 2)                                                                            \
+    CYNORM_EXPONENTS(T, backward, 1)                                                                           \
+    CYNORM_EXPONENTS(T, backward, 2)                                                                           \
     CYNORM_PLANES(T, 1)                                                                                        \
     CYNORM_PLANES(T, 2)                                                                                        \
     CYNORM_ROWS(T)
@@ -1076,6 +1070,7 @@ static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES
 #undef CYNORM_WINDOWS
 #undef CYNORM_WINDOWS_OF
 #undef CYNORM_EXPONENTS_OF
+#undef CYNORM_EXPONENTS
 #undef CYNORM_NARROWS
 #undef CYNORM_CHOICE
 #undef CYNORM_CHOICES
