@@ -292,6 +292,14 @@ cdef int64_t run_length(const plan_t *plan) noexcept nogil:
     return RUN / 2 if plan.backward else RUN
 
 
+cdef int64_t times_as_long(const plan_t *plan) noexcept nogil:
+    """How many times as long a slab is that is one run. Where no window lies in slabs, registers take the place of most
+    that others keep: what is left stays in the second-level cache, and memory likes long runs."""
+    if not plan.streamed.windowed or plan.level[0].windowed or plan.level[1].windowed or plan.level[2].windowed:
+        return 1
+    return 4 if plan.streamed.left + plan.streamed.right < CYNORM_SUM_DIRECT else 2
+
+
 cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) noexcept nogil:
     """Stream along groups of a level's entries, where no window gives an axis to stream along."""
     cdef int64_t groups, window, size = cynorm_itemsize(plan.tile.src.dtype)
@@ -348,7 +356,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         if plan.streamed.extent == 1 and plan.grouped < 0 and plan.level[i].extent > 1:
             group_level(plan, i, length, others)
         else:
-            window = max(1, run_length(plan) / length)
+            window = max(1, run_length(plan) * (times_as_long(plan) if i == 0 else 1) / length)
             pieces = ceil_div(plan.level[i].extent, window)
             if pieces * others * beyond < plan.wanted:
                 pieces = ceil_div(plan.wanted, others * beyond)

@@ -1,10 +1,13 @@
 # cython: language_level=3
 """What a forward call leaves for its backward."""
 
+cimport numpy as cnp
+
 import numpy as np
 
-from cynorm._kernels cimport cynorm_tensor
+from cynorm._kernels cimport cynorm_itemsize, cynorm_tensor
 from cynorm._tensor cimport real_dtype, shape_of
+from libc.stdint cimport int64_t
 
 cdef extern from *:
     """
@@ -19,6 +22,20 @@ cdef object checked_cache(object cache):
     if cache not in ("auto", "always", "never"):
         raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
     return cache
+
+
+cdef bint lies_like(cnp.ndarray array, const cynorm_tensor *t) except -1:
+    """Whether an array of reals has a tensor's shape and strides."""
+    cdef int64_t itemsize = cynorm_itemsize(t.dtype), size = cnp.PyArray_ITEMSIZE(array)
+    cdef int i
+    if cnp.PyArray_NDIM(array) != t.ndim or array.dtype is not real_dtype(t.dtype):
+        return False
+    for i in range(t.ndim):
+        if cnp.PyArray_DIM(array, i) != t.shape[i]:
+            return False
+        if t.shape[i] > 1 and cnp.PyArray_STRIDE(array, i) * itemsize != t.strides[i] * size:
+            return False
+    return True
 
 
 cdef class Workspace:
@@ -101,18 +118,22 @@ cdef class Workspace:
 
     cdef object part_like(self, str name, const cynorm_tensor *t):
         """A part of reals of a tensor's shape, in its memory order."""
-        shape = shape_of(t)
-        strides = [-abs(t.strides[i]) for i in range(t.ndim)]
-        order = sorted(range(t.ndim), key=strides.__getitem__)
-        part = self.part(name, tuple([shape[i] for i in order]), real_dtype(t.dtype))
-        part = self.parts[name] = part.transpose(np.argsort(order))
-        return part
+        array = self.views.get(name)
+        if array is None or not lies_like(array, t):
+            shape = shape_of(t)
+            strides = [-abs(t.strides[i]) for i in range(t.ndim)]
+            order = sorted(range(t.ndim), key=strides.__getitem__)
+            self.views.pop(name, None)
+            array = self.part(name, tuple([shape[i] for i in order]), real_dtype(t.dtype)).transpose(np.argsort(order))
+            self.views[name] = array
+        self.parts[name] = array
+        return array
 
     cdef int match(self, object owner, object key) except -1:
         """Refuse a backward call other than that of the last forward."""
         if self.owner is None:
             raise ValueError("workspace holds no forward call; pass it to forward first")
-        if self.owner != owner:
+        if self.owner is not owner and self.owner != owner:
             raise ValueError(f"workspace was filled by {self.owner}, got a backward of {owner}")
         if self.key != key:
             raise ValueError(f"workspace was filled by a forward of {self.key}, got a backward of {key}")

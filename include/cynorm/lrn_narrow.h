@@ -1105,7 +1105,7 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int narrow = t->left && t->left == t->right && t->left <= CYNORM_REACH;
-    if (!t->windows && narrow && t->count[1] * t->count[2] == 1) return FN(BLOCKS);
+    if (!t->windows && narrow) return FN(BLOCKS);
     if (!t->windows) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
     if (!narrow || reach != t->left) return 0;
     if (w->step == 1) return FN(PLANES);
@@ -1212,18 +1212,19 @@ static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src,
     }
 }
 
-static void FN(narrow_blocks)(const cynorm_lrn_tile *t, int backward) {
+static void FN(run_by_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
     const int dtype = t->src.dtype;
     const int64_t size = cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
     const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch; /* rows that are no one's */
     out_t out;
-    FN(open_stage)(&out, t, t->dst.data, CYNORM_BLOCK, unused + CYNORM_BLOCK * pitch);
+    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, unused + CYNORM_BLOCK * pitch);
     block_t b = {.kept = t->scratch, .length = out.row / size, .q = FN(coefficients_of)(t), .late = &out.late,
                  .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
                  .streaming = out.streaming};
     void (*run)(const block_t *) = FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
-    const char *src = t->src.data - out.overlap, *diff_dst = backward ? t->diff_dst.data - out.overlap : NULL;
+    const char *src = t->src.data + src_at - out.overlap;
+    const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
     memset(t->scratch, 0, (size_t)(unused - (char *)t->scratch));
     for (int64_t c = t->begin - CYNORM_BLOCK * earlier; c < t->end; c += CYNORM_BLOCK) {
         FN(set_block)(&b, t, src, diff_dst, c, zeros);
@@ -1431,11 +1432,11 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
 
 static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(narrow_kind)(t)) {
-    case FN(BLOCKS): FN(narrow_blocks)(t, backward); break;
+    case FN(BLOCKS): FN(each_run)(t, backward, FN(run_by_blocks)); break;
     case FN(ROWS): FN(narrow_rows)(t, backward); break;
     case FN(PLANES): FN(narrow_planes)(t, backward); break;
     case FN(WALKS): FN(narrow_walks)(t, backward); break;
-    case FN(SLABS): FN(lrn_by_slabs)(t, backward); break;
+    case FN(SLABS): FN(each_run)(t, backward, FN(run_by_slabs)); break;
     default: FN(lrn_tile)(t, backward);
     }
 }

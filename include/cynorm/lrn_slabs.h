@@ -311,9 +311,9 @@ static void FN(slab_range)(int *range, int64_t first, int64_t begin, int64_t end
     }
 }
 
-/* A plane of levels 1 and 2, which begins as many bytes from the first one. Slab c gives its squares, the slab `right`
- * before it its terms, and the one another `left` before that is finished; forward has no terms. */
-static void FN(plane_by_slabs)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
+/* Slab c gives its squares, the slab `right` before it its terms, and the one another `left` before that is finished;
+ * forward has no terms. */
+static void FN(run_by_slabs)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
     const int64_t size = cynorm_itemsize(t->src.dtype), row = FN(slab_length)(t) * VL + VL;
     const int64_t weighted_rows = t->left + CYNORM_SLABS, late = t->right + (backward ? t->left : 0);
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;
@@ -375,11 +375,13 @@ static void FN(plane_by_slabs)(const cynorm_lrn_tile *t, int backward, int64_t s
     }
 }
 
-static void FN(lrn_by_slabs)(const cynorm_lrn_tile *t, int backward) {
+/* Each run of level 0 by itself: what lies beside it in levels 1 and 2 begins as many bytes from the first one. */
+static void FN(each_run)(const cynorm_lrn_tile *t, int backward,
+                         void (*work)(const cynorm_lrn_tile *, int, int64_t src_at, int64_t diff_at, int64_t dst_at)) {
     for (int64_t i2 = 0; i2 < t->count[2]; i2++)
         for (int64_t i1 = 0; i1 < t->count[1]; i1++) {
 #define AT(name) i1 * t->name.stride[1] + i2 * t->name.stride[2]
-            FN(plane_by_slabs)(t, backward, AT(src), AT(diff_dst), AT(dst));
+            work(t, backward, AT(src), AT(diff_dst), AT(dst));
 #undef AT
         }
 }
