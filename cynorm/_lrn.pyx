@@ -311,6 +311,8 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     if plan.level[0].left + plan.level[0].right < CYNORM_SUM_DIRECT:
         window *= 2                 # a wider window keeps slabs of its levels beside those of the cells
     window = max(1, window / length)
+    if not plan.tile.streaming:     # in the cache, what a slab costs to set up counts; else, what waits for its end
+        window = max(window, min(4 * window, plan.ungrouped.extent * others / plan.wanted))
     if which == 0:
         window = whole_vectors(window)
     if which > 0 and contiguous(&plan.level[which], size, OMEGA):

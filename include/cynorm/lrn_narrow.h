@@ -23,8 +23,8 @@ enum { CYNORM_BLOCKS_LATE = 0 };
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
 /* Elements of rows worked on at once; bytes of src, where stores bypass the cache; bytes to what is prefetched to the
- * first level. */
-enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512 };
+ * first level, and about as many to the second. */
+enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512, CYNORM_ROW_AHEAD = 8192 };
 #endif
 
 /* The sum of a window, its latest cell last. */
@@ -1325,7 +1325,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, cells = FN(cells_of)(t);
     const int by_lines = FN(by_lines)(t, row), whole = cells % VL == 0 && !t->y.data, loop = FN(loop_of_beta)(t, whole);
     const int halves = dtype == CYNORM_BF16 && loop == 1 && reach && !joint && cells % (2 * VL) == 0;
-    const int64_t lanes = halves ? 2 * VL : VL, vector = lanes * size;
+    const int64_t lanes = halves ? 2 * VL : VL, vector = lanes * size, ahead = CYNORM_ROW_AHEAD / (cells * size) + 1;
     char *stage = t->scratch, *slab[FN(OPERANDS)], *free = stage + FN(rows_stage)(t);
     for (int i = 0; i < FN(OPERANDS); i++) {
         slab[i] = FN(packed)(t, i) ? free : NULL;
@@ -1334,9 +1334,11 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     const int streaming = t->streaming && FN(of_whole_elements)(&t->dst);
     const int staged = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
     rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
-                .streaming = t->streaming && by_lines && !slab[FN(DST)],
-                .src_ahead = slab[FN(SRC)] ? 0 : t->src.streamed,
-                .diff_ahead = slab[FN(DIFF_DST)] ? 0 : t->diff_dst.streamed};
+                .streaming = t->streaming && by_lines && !slab[FN(DST)]};
+#define AHEAD(name) (ahead < t->count[level] ? ahead * t->name.stride[level] : t->name.streamed)
+    if (!slab[FN(SRC)]) r.src_ahead = AHEAD(src);
+    if (!slab[FN(DIFF_DST)]) r.diff_ahead = AHEAD(diff_dst);
+#undef AHEAD
     r.last = cells - (r.vectors - 1) * lanes;
     r.whole = cells % VL == 0;
     r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
