@@ -27,7 +27,9 @@
 
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are converted at a time */
-    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is converted or staged, in the first-level cache */
+    CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is converted or staged, in the first-level cache; */
+    CYNORM_BN_SHORT_STAGE = 4096, /* of short kept rows that are staged: while a block leaves, all else waits */
+    CYNORM_BN_SHORT = 256,       /* bytes of such a row at most */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers */
     CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
@@ -867,7 +869,9 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int sta
     const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
     cynorm_bn_block b = {.piece = t->count[0] < most ? t->count[0] : most,
                          .rows = t->kept_inner ? t->count[2] : t->count[1]};
-    const int64_t stage = CYNORM_BN_STAGE / cynorm_itemsize(dtype);
+    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size;
+    const int is_short = t->kept_inner && staged && !FN(as_reals)(t) && row <= CYNORM_BN_SHORT;
+    const int64_t stage = (is_short ? CYNORM_BN_SHORT_STAGE : CYNORM_BN_STAGE) / size;
     if (FN(as_reals)(t) || (mask->data && mask->stride[0] != 1 && t->count[0] > 1)) {
         b.piece = CYNORM_BN_ROW;
         staged = 1;
