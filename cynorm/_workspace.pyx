@@ -123,7 +123,7 @@ cdef class Workspace:
             shape = shape_of(t)
             strides = [-abs(t.strides[i]) for i in range(t.ndim)]
             order = sorted(range(t.ndim), key=strides.__getitem__)
-            self.views.pop(name, None)
+            self.views.pop(name, None)  # part() would take an array of this shape, whatever its order
             array = self.part(name, tuple([shape[i] for i in order]), real_dtype(t.dtype)).transpose(np.argsort(order))
             self.views[name] = array
         self.parts[name] = array

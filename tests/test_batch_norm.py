@@ -1067,9 +1067,10 @@ def test_wide_rows(dtype, channels, rows):
 
 @each_dtype
 @pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
-def test_wide_rows_past_the_cache(dtype, relu):
-    """Rows that are taken whole have the bits of those in pieces."""
-    case = Case((7, 2500), dtype, "NC", activation="relu" if relu else None)
+@pytest.mark.parametrize("shape", [(7, 2500), (61, 60)], ids=["wide", "short"])
+def test_rows_past_the_cache(shape, dtype, relu):
+    """Wide rows, which are taken whole there, and short ones, of which fewer are staged, have the bits of those in the cache."""
+    case = Case(shape, dtype, "NC", activation="relu" if relu else None)
     statistics = case.operator.forward_training(case.src, case.scale, case.shift)[1:]
     expected_workspace, workspace = cynorm.Workspace(), cynorm.Workspace()
     expected = case.operator.forward_inference(

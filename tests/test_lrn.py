@@ -357,13 +357,15 @@ def test_bypassing_the_cache(width, layout, dtype):
 @pytest.mark.parametrize("size", [3, 5, 12])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@pytest.mark.parametrize("images, plane", [(24, (41, 47)), (800, (7, 9))], ids=["", "small"])
 @each_region
-def test_images_past_the_cache(region, layout, dtype, size):
+def test_images_past_the_cache(region, images, plane, layout, dtype, size):
     """In a tensor whose dst bypasses the cache, each image is what it is alone, wherever dst begins."""
     lrn = cynorm.LRN(size, 0.5, region=region, layout=layout)
     rng = np.random.default_rng(0)
     src, diff_dst = (
-        from_canonical(rng.standard_normal((24, 48, 41, 47), dtype=np.float32).astype(dtype), layout) for _ in range(2)
+        from_canonical(rng.standard_normal((images, 48, *plane), dtype=np.float32).astype(dtype), layout)
+        for _ in range(2)
     )
     lines = np.full(src.size + 64, 7, dtype)
     lines = lines[-lines.ctypes.data % 64 // lines.itemsize :]
@@ -371,7 +373,7 @@ def test_images_past_the_cache(region, layout, dtype, size):
         out = lines[begin : begin + src.size].reshape(src.shape)
         for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
             run(*tensors, out=out, num_threads=2)
-            for image in 0, 11, 23:
+            for image in 0, 11, images - 1:
                 assert_same_bits(out[image], run(*(tensor[image : image + 1] for tensor in tensors))[0])
             assert (lines[:begin] == 7).all() and (lines[begin + src.size :] == 7).all()
         lines[:] = 7
