@@ -51,6 +51,9 @@ from cynorm._kernels cimport (
     CYNORM_BN_DIFF_SHIFT as DIFF_SHIFT,
     CYNORM_BN_PARAMETERS as PARAMETERS,
 )
+from cynorm._tasks cimport (
+    cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
+)
 from cynorm._tensor cimport (
     aligned, check_layout, check_outputs, check_overlap, check_same, describe, describe_output,
     describe_shape, elements_of, empty_like, real_dtype, same_memory, shape_of, total_bytes, zero_padding,
@@ -82,20 +85,9 @@ cdef enum:
     FINISH = 2
     COMBINE = 4
     PHASES = 2
-    APART = 8                       # counters of a cache line
 
 cdef extern from *:
     """
-    #ifdef _OPENMP
-    #include <omp.h>
-    static void cynorm_barrier(void) {
-    #pragma omp barrier
-    }
-    #else
-    static int omp_get_num_threads(void) { return 1; }
-    static int omp_get_thread_num(void) { return 0; }
-    static void cynorm_barrier(void) {}
-    #endif
     #ifndef _WIN32
     #include <unistd.h>
     #endif
@@ -106,13 +98,8 @@ cdef extern from *:
         return 0;
     #endif
     }
-    static int64_t cynorm_count(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); }
     """
-    int omp_get_num_threads() nogil
-    int omp_get_thread_num() nogil
-    void cynorm_barrier() nogil
     int64_t cynorm_last_cache() nogil
-    int64_t cynorm_count(int64_t *counter) nogil
 
 # What moves fewer bytes leaves its output in the cache for whoever reads it. Virtual machines may tell of a cache
 # of which they have a part: hence the bounds.
@@ -164,7 +151,7 @@ ctypedef struct state_t:
     const plan_t *plan
     int steps[PHASES]               # what is done to all tasks before the next phase begins
     int phases
-    int64_t *begun                  # tasks of each thread's share, for every phase
+    tasks_t tasks
     int64_t *summed                 # chunks of each unit
     double epsilon
     char *array[ARRAYS]
@@ -723,23 +710,19 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
 
 
 cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil:
-    """One thread's part of all phases: its share of the tasks, the same in each, so that it finds in its
-    cache what it has had before; then what others have left of theirs."""
-    cdef int64_t tasks = s.plan.units * s.plan.chunks, begin, end, task
-    cdef int p, i, owner
+    """One thread's part of all phases."""
+    cdef int64_t task
+    cdef int p, passed
     for p in range(s.phases):
         if p > 0 and team > 1:
             cynorm_barrier()
-        for i in range(team):
-            owner = (me + i) % team
-            begin = tasks * owner / team
-            end = tasks * (owner + 1) / team
-            while True:
-                task = begin + cynorm_count(&s.begun[(p * team + owner) * APART])
-                if task >= end:
-                    break
-                if scratch != NULL:
-                    run_task(s, begin + end - 1 - task if p > 0 else task, s.steps[p], scratch)
+        passed = 0
+        while True:
+            task = next_task(&s.tasks, p, me, team, &passed)
+            if task < 0:
+                break
+            if scratch != NULL:
+                run_task(s, task, s.steps[p], scratch)
     if s.plan.tile.streaming:
         kernels().fence()
 
@@ -750,10 +733,12 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
     cdef int status = 0
     cdef int *failed = &status
     cdef char *scratch = NULL
-    s.begun = <int64_t *>calloc(s.phases * team * APART + s.plan.units, sizeof(int64_t))
-    if s.begun == NULL:
+    s.summed = <int64_t *>calloc(s.plan.units, sizeof(int64_t))
+    if s.summed == NULL:
         return -1
-    s.summed = s.begun + s.phases * team * APART
+    if open_tasks(&s.tasks, s.plan.units * s.plan.chunks, s.phases, team) < 0:
+        free(s.summed)
+        return -1
     if team == 1:
         scratch = <char *>malloc(nbytes)
         if scratch == NULL:
@@ -768,7 +753,8 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
                 failed[0] = -1
             work(s, omp_get_thread_num(), omp_get_num_threads(), <char *>aligned(scratch))
             free(scratch)
-    free(s.begun)
+    free(s.tasks.share)
+    free(s.summed)
     return status
 
 

@@ -15,7 +15,7 @@ tensors differ in memory order, channels are innermost if they are in any of the
 or diff_dst: then a tile's part of the others is transposed whole.
 """
 
-from cython.parallel cimport parallel, prange
+from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
 
@@ -24,6 +24,7 @@ from cynorm._kernels cimport (
     CYNORM_F64, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window,
     cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
+from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
     aligned, check_layout, check_overlap, check_same, describe, describe_output, describe_shape, elements_of,
     empty_like, same_memory, shape_of, total_bytes, zero_padding,
@@ -523,34 +524,42 @@ cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
 
 
 cdef int run_plan(const plan_t *plan, int threads) noexcept nogil:
-    """All tiles of a plan; -1 where memory for scratch cannot be had."""
-    cdef size_t scratch_bytes = scratch_of(plan) + 64
-    cdef int team = min(threads, plan.tiles)
+    """All tiles of a plan; -1 where memory cannot be had."""
+    cdef int team = max(1, min(threads, plan.tiles))
     cdef int status = 0
     cdef int *failed = &status
+    cdef tasks_t tiles
+    if team == 1:
+        return run_share(plan, NULL, 0, 1)
+    if open_tasks(&tiles, plan.tiles, 1, team) < 0:
+        return -1
+    with parallel(num_threads=team):
+        if run_share(plan, &tiles, omp_get_thread_num(), omp_get_num_threads()) < 0:
+            failed[0] = -1
+    free(tiles.share)
+    return status
+
+
+cdef int run_share(const plan_t *plan, const tasks_t *tiles, int me, int team) noexcept nogil:
+    """One thread's part, or, without `tiles`, all; -1 where memory for scratch cannot be had."""
+    cdef void *scratch = malloc(scratch_of(plan) + 64)
     cdef int64_t i
-    cdef void *scratch = NULL
-    if team <= 1:
-        scratch = malloc(scratch_bytes)
-        if scratch == NULL:
-            return -1
+    cdef int passed = 0
+    if scratch == NULL:
+        return -1
+    if tiles == NULL:
         for i in range(plan.tiles):
             run_tile(plan, i, aligned(scratch))
-        free(scratch)
-        if plan.tile.streaming:
-            kernels().fence()
-        return 0
-    with parallel(num_threads=team):
-        scratch = malloc(scratch_bytes)
-        if scratch == NULL:
-            failed[0] = -1
-        for i in prange(plan.tiles, schedule="dynamic"):
-            if scratch != NULL:
-                run_tile(plan, i, aligned(scratch))
-        free(scratch)
-        if plan.tile.streaming:
-            kernels().fence()
-    return status
+    else:
+        while True:
+            i = next_task(tiles, 0, me, team, &passed)
+            if i < 0:
+                break
+            run_tile(plan, i, aligned(scratch))
+    free(scratch)
+    if plan.tile.streaming:
+        kernels().fence()
+    return 0
 
 
 # ---- calls ----

@@ -278,6 +278,7 @@ typedef struct FN(cynorm_lrn_rows) {
     int streaming, halves; /* whether "a vector" is two that lie side by side, their even elements and their odd ones */
     int whole; /* whether all vectors are */
     int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
+    int columns; /* whether loops that know no window may go by columns */
     int late; /* of a wide window: how many steps its sums are */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
 } rows_t;
@@ -504,16 +505,43 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
 #undef PUT
 }
 
-/* Loops that know no window take vectors of one row, or of all rows that follow one another. */
-#define EACH_RUN(flat)                                                                                         \
-    for (int64_t i = s->row, rows = (flat) ? s->rows : 1, total = rows * (to - from); i < s->row + s->rows; i += rows)
+/* Loops that know no window take vectors as they lie in memory, by lines: all rows, where these follow one another; else
+ * rows or, where these are shorter, columns: then steps and pitches change places. */
+#define lines_t FN(cynorm_lrn_lines)
+typedef struct {
+    int64_t first, lines, from, vectors, full; /* of the operands; of a line, and as many of these are whole */
+    int64_t line, apart; /* in scratch, from a line to the next, from a vector to the next */
+} lines_t;
 
-CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, const char *src, char *dst, const vec *omega, int64_t n,
-                                     int count, int dtype, int kind, int halves) {
+CYNORM_INLINE lines_t FN(rows_as_lines)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, int flat, int whole,
+                                        int halves) {
+    const int64_t width = to - from, full = whole || r->whole || to < r->vectors ? width : width - 1;
+    if (flat) return (lines_t){s->row, 1, from, s->rows * width, s->rows * width, 0, 1};
+    return (lines_t){s->row, s->rows, from, width, full, width * (1 + halves) + (r->late > 0), 1};
+}
+
+CYNORM_INLINE lines_t FN(columns_as_lines)(rows_t *r, const strip_t *s, int64_t from, int64_t to) {
+#define TURN(name)                                                                                             \
+    const int64_t name = r->name##_step;                                                                       \
+    r->name##_step = r->name##_pitch, r->name##_pitch = name
+    TURN(src);
+    TURN(diff);
+    TURN(dst);
+#undef TURN
+    return (lines_t){from, to - from, s->row, s->rows, s->rows, 1, to - from};
+}
+
+/* Whether the loops for whole vectors go by columns. */
+CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s, int64_t from, int64_t to) {
+    return r->columns && to - from < s->rows;
+}
+
+CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, const char *src, char *dst, const vec *omega, int64_t apart,
+                                     int64_t n, int count, int dtype, int kind, int halves) {
     vec x[2], all[2], out[2];
     for (int k = 0; k < count; k++) {
         x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
-        all[k] = FN(part)(omega[k], FN(splat)(1), n);
+        all[k] = FN(part)(omega[k * apart], FN(splat)(1), n);
     }
     FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
     FN(put_of_two)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
@@ -521,31 +549,34 @@ CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, const char *src, char *dst
 
 /* dst of vectors [from, to) of the strip's rows */
 CYNORM_INLINE void FN(strip_powers)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, const vec *omega,
-                                    int dtype, int kind, int whole, int halves) {
-    const rows_t copy = *given, *r = &copy;
-    EACH_RUN(r->src_flat && r->dst_flat) {
-        const char *src = r->src + i * r->src_pitch + from * r->src_step;
-        char *dst = r->dst + i * r->dst_pitch + from * r->dst_step;
-        const int64_t full = whole || r->whole || to < r->vectors ? total : total - 1;
+                                    int dtype, int kind, int whole, int halves, int columns) {
+    rows_t copy = *given;
+    const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
+                              : FN(rows_as_lines)(&copy, s, from, to, given->src_flat && given->dst_flat, whole, halves);
+    const rows_t *r = &copy;
+    const int64_t apart = columns ? l.apart : 1;
+    for (int64_t i = 0; i < l.lines; i++) {
+        const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
+        char *dst = r->dst + (l.first + i) * r->dst_pitch + l.from * r->dst_step;
+        const vec *at = omega + i * l.line;
         int64_t v = 0;
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
-    omega += count
+    at += (count) * apart
 #define TWO(until, n, count)                                                                                   \
     while (v < (until)) {                                                                                      \
-        FN(powers_of_two)(r, src, dst, omega, n, count, dtype, kind, halves);                                  \
+        FN(powers_of_two)(r, src, dst, at, apart, n, count, dtype, kind, halves);                              \
         ADVANCE(count);                                                                                        \
     }
-        if (!halves) TWO(full - 1, VL, 2)
-        TWO(total, whole || v < full ? VL : r->last, 1 + halves)
+        if (!halves) TWO(l.full - 1, VL, 2)
+        TWO(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
 #undef ADVANCE
 #undef TWO
-        if (r->late) omega++;
     }
 }
 
 CYNORM_INLINE void FN(terms_of_two)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
-                                    int64_t n, int count, int dtype, int kind, int halves) {
+                                    int64_t apart, int64_t n, int count, int dtype, int kind, int halves) {
     vec x[2], g[2], omega[2], given[2], t[2], weighted[2];
     for (int k = 0; k < count; k++) {
         if (!k || !halves) {
@@ -554,41 +585,48 @@ CYNORM_INLINE void FN(terms_of_two)(const rows_t *r, const char *src, const char
         }
         x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
         g[k] = FN(get_of_two)(diff, r->diff_step, k, dtype, n, halves);
-        omega[k] = FN(part)(term[k], FN(splat)(1), n);
+        omega[k] = FN(part)(term[k * apart], FN(splat)(1), n);
         given[k] = y ? FN(get)(y, dtype, n) : x[k];
     }
     FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted);
-    for (int k = 0; k < count; k++) term[k] = FN(part)(t[k], (vec){0}, n), term[FN(WEIGHTED) + k] = weighted[k];
+    for (int k = 0; k < count; k++) {
+        term[k * apart] = FN(part)(t[k], (vec){0}, n);
+        term[FN(WEIGHTED) + k * apart] = weighted[k];
+    }
 }
 
 /* In place of omega, the terms of vectors [from, to) of the strip's rows. */
 CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term,
-                                   int dtype, int kind, int whole, int halves) {
-    const rows_t copy = *given, *r = &copy;
-    EACH_RUN(r->src_flat && r->diff_flat && (whole || !r->y || r->y_flat)) {
-        const char *src = r->src + i * r->src_pitch + from * r->src_step;
-        const char *diff = r->diff_dst + i * r->diff_pitch + from * r->diff_step;
-        const char *y = whole || !r->y ? NULL : r->y + i * r->y_pitch + from * r->y_step;
-        const int64_t full = whole || r->whole || to < r->vectors ? total : total - 1;
+                                   int dtype, int kind, int whole, int halves, int columns) {
+    const int flat = given->src_flat && given->diff_flat && (whole || !given->y || given->y_flat);
+    rows_t copy = *given;
+    const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
+                              : FN(rows_as_lines)(&copy, s, from, to, flat, whole, halves);
+    const rows_t *r = &copy;
+    const int64_t apart = columns ? l.apart : 1;
+    for (int64_t i = 0; i < l.lines; i++) {
+        const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
+        const char *diff = r->diff_dst + (l.first + i) * r->diff_pitch + l.from * r->diff_step;
+        const char *y = whole || !r->y ? NULL : r->y + (l.first + i) * r->y_pitch + l.from * r->y_step;
+        vec *at = term + i * l.line;
         int64_t v = 0;
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
     if (y) y += r->y_step;                                                                                     \
-    term += count
+    at += (count) * apart
 #define TWO(until, n, count)                                                                                   \
     while (v < (until)) {                                                                                      \
-        FN(terms_of_two)(r, src, diff, y, term, n, count, dtype, kind, halves);                                \
+        FN(terms_of_two)(r, src, diff, y, at, apart, n, count, dtype, kind, halves);                           \
         ADVANCE(count);                                                                                        \
     }
-        if (!halves && !y) TWO(full - 1, VL, 2)
-        TWO(total, whole || v < full ? VL : r->last, 1 + halves)
+        if (!halves && !y) TWO(l.full - 1, VL, 2)
+        TWO(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
 #undef ADVANCE
 #undef TWO
-        if (r->late) *term++ = (vec){0};
+        if (r->late) *at = (vec){0};
     }
-    for (int j = 0; j < r->late; j++) *term++ = (vec){0};
+    for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
 }
-#undef EACH_RUN
 
 /* dst of the strip, whose terms begin at vector `from` and end at `to` */
 CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, const vec *term,
@@ -947,8 +985,10 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     CYNORM_ROW_LOOP(what##_##T##name) {                                                                        \
         const int beta = kind;                                                                                 \
         if (CYNORM_##T == CYNORM_BF16 && whole && given->halves)                                               \
-            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 1);                              \
-        else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0);                             \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 1, 0);                           \
+        else if (whole && FN(by_columns)(given, s, from, to))                                                  \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 1);                           \
+        else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 0);                          \
     }
 #define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
     CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
@@ -1347,6 +1387,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     r.window = FN(window_of)(&t->window[0]);
     if (!reach) r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
 #endif
+    r.columns = joint && !r.late;
     r.omegas = FN(row_loops)[dtype].omegas[window];
     r.powers = FN(row_loops)[dtype].powers[backward][loop];
     r.results = FN(row_loops)[dtype].results[window];
@@ -1505,5 +1546,6 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 #undef window_t
 #undef sums_t
 #undef strip_t
+#undef lines_t
 #undef region
 #undef coefficients

@@ -1,0 +1,66 @@
+# cython: language_level=3, cdivision=True
+"""The tasks of a call, shared out among a team of threads.
+
+Each thread has its share, the same in every phase and in every call, so that it finds in its cache what it has had
+before, and no line that another one writes; then it takes what others have left of theirs.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc
+
+cdef extern from *:
+    """
+    #ifdef _OPENMP
+    #include <omp.h>
+    static inline void cynorm_barrier(void) {
+    #pragma omp barrier
+    }
+    #else
+    static inline int omp_get_num_threads(void) { return 1; }
+    static inline int omp_get_thread_num(void) { return 0; }
+    static inline void cynorm_barrier(void) {}
+    #endif
+    static inline int64_t cynorm_count(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); }
+    """
+    int omp_get_num_threads() nogil
+    int omp_get_thread_num() nogil
+    void cynorm_barrier() nogil
+    int64_t cynorm_count(int64_t *counter) nogil
+
+# The tasks of a share that have been begun: how many in all, from its front by its owner, from its end by others.
+ctypedef struct share_t:
+    int64_t begun, front, end
+    int64_t apart[5]                # so that no two shares lie in one line of the cache
+
+ctypedef struct tasks_t:
+    int64_t count
+    share_t *share                  # of each thread in every phase; to be freed
+
+
+cdef inline int open_tasks(tasks_t *tasks, int64_t count, int phases, int team) noexcept nogil:
+    """-1 where memory cannot be had."""
+    tasks.count = count
+    tasks.share = <share_t *>calloc(phases * team, sizeof(share_t))
+    return -1 if tasks.share == NULL else 0
+
+
+cdef inline int64_t next_task(const tasks_t *tasks, int phase, int me, int team, int *passed) noexcept nogil:
+    """A task that no one has begun, or -1; *passed, of this thread, begins at 0: shares that have none left. Phases
+    after the first go through a share from its end: what came last is still in the cache."""
+    cdef int64_t begin, end, task
+    cdef int owner
+    cdef share_t *share
+    while passed[0] < team:
+        owner = (me + passed[0]) % team
+        share = &tasks.share[phase * team + owner]
+        begin = tasks.count * owner // team
+        end = tasks.count * (owner + 1) // team
+        if cynorm_count(&share.begun) < end - begin:
+            if owner == me:
+                task = begin + share.front
+                share.front += 1
+            else:
+                task = end - 1 - cynorm_count(&share.end)
+            return begin + end - 1 - task if phase > 0 else task
+        passed[0] += 1
+    return -1
