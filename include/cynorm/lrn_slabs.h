@@ -223,7 +223,7 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t vectors, int64_t
     CYNORM_SLAB_POWERS(T, usual, TERMS, CYNORM_BETA_THREE_QUARTERS, 1)                                                 \
     CYNORM_SLAB_POWERS(T, special, TERMS, cynorm_special_beta(b->q.beta), 1)                                           \
     CYNORM_SLAB_POWERS(T, any, TERMS, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                                \
-    CYNORM_SLAB_POWERS(T, usual, FORWARD, CYNORM_BETA_THREE_QUARTERS, 1)                                               \
+    CYNORM_SLAB_POWERS(T, usual, FORWARD, CYNORM_BETA_THREE_QUARTERS, 2)                                               \
     CYNORM_SLAB_POWERS(T, special, FORWARD, cynorm_special_beta(b->q.beta), 1)                                         \
     CYNORM_SLAB_POWERS(T, any, FORWARD, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                              \
     CYNORM_SLAB_POWERS(T, none, BACKWARD, CYNORM_BETA_ZERO, 1)
