@@ -776,20 +776,25 @@ CYNORM_INLINE void FN(plane_rows)(const plane_t *p, int dtype, int reach, int te
     }
 }
 
-/* The omega of a vector is made a step before it is used, so that no step is one long chain. */
+/* Omegas are made a step before they are used, so that no step is one long chain, and powers are taken two at once. */
 CYNORM_INLINE vec FN(plane_omega)(const plane_t *p, int64_t i, int reach) {
     return FN(omega_of)(&p->q, FN(sum_rows_apart)(p->sums + i, p->width, reach), VL);
 }
 
-/* In place of the sums, terms. */
-CYNORM_INLINE void FN(plane_term)(const plane_t *p, vec omega, int64_t i, int64_t n, int dtype, int kind) {
-    const int64_t at = i * cynorm_itemsize(dtype);
-    const vec x = FN(get)(p->src + at, dtype, n), g = FN(get)(p->diff_dst + at, dtype, n);
-    vec weighted;
-    __builtin_prefetch(p->diff_dst + at + p->diff_ahead, 0, 2);
-    const vec term = FN(term_of)(&p->q, FN(part)(omega, FN(splat)(1), n), g, x, NULL, kind, &weighted);
-    FN(store)(p->weighted + i, weighted);
-    FN(store_n)(p->sums + i, term, n);
+/* In place of the sums, `count` vectors of terms, of n lanes. */
+CYNORM_INLINE void FN(plane_term)(const plane_t *p, const vec *omegas, int64_t i, int64_t n, int count, int dtype, int kind) {
+    vec omega[2], x[2], g[2], term[2], weighted[2];
+    for (int k = 0; k < count; k++) {
+        const int64_t at = (i + k * VL) * cynorm_itemsize(dtype);
+        x[k] = FN(get)(p->src + at, dtype, n), g[k] = FN(get)(p->diff_dst + at, dtype, n);
+        __builtin_prefetch(p->diff_dst + at + p->diff_ahead, 0, 2);
+        omega[k] = FN(part)(omegas[k], FN(splat)(1), n);
+    }
+    FN(terms_of)(&p->q, term, omega, g, x, NULL, count, kind, weighted);
+    for (int k = 0; k < count; k++) {
+        FN(store)(p->weighted + i + k * VL, weighted[k]);
+        FN(store_n)(p->sums + i + k * VL, term[k], n);
+    }
 }
 
 /* Terms, whose sums are finished apart from them. */
@@ -797,23 +802,35 @@ CYNORM_INLINE void FN(plane_backward)(plane_t *pieces, const plane_t *p, int dty
     (void)pieces;
     int64_t i = (-(intptr_t)p->weighted & (VL * sizeof(real) - 1)) / sizeof(real);
     if (i > p->length) i = p->length;
-    if (i) FN(plane_term)(p, FN(plane_omega)(p, 0, reach), 0, i, dtype, kind);
-    vec omega = FN(plane_omega)(p, i, reach);
-    for (; i + VL <= p->length; i += VL) {
-        const vec next = FN(plane_omega)(p, i + VL, reach);
-        FN(plane_term)(p, omega, i, VL, dtype, kind);
-        omega = next;
+    vec omega[2] = {FN(plane_omega)(p, 0, reach)}, next[2];
+    if (i) FN(plane_term)(p, omega, 0, i, 1, dtype, kind);
+    omega[0] = FN(plane_omega)(p, i, reach), omega[1] = omega[0];
+    if (i + 4 * VL <= p->length) omega[1] = FN(plane_omega)(p, i + VL, reach);
+    for (; i + 4 * VL <= p->length; i += 2 * VL) {
+        for (int k = 0; k < 2; k++) next[k] = FN(plane_omega)(p, i + (2 + k) * VL, reach);
+        FN(plane_term)(p, omega, i, VL, 2, dtype, kind);
+        for (int k = 0; k < 2; k++) omega[k] = next[k];
     }
-    if (i < p->length) FN(plane_term)(p, omega, i, p->length - i, dtype, kind);
+    for (; i + VL <= p->length; i += VL) {
+        next[0] = FN(plane_omega)(p, i + VL, reach);
+        FN(plane_term)(p, omega, i, VL, 1, dtype, kind);
+        omega[0] = next[0];
+    }
+    if (i < p->length) FN(plane_term)(p, omega, i, p->length - i, 1, dtype, kind);
 }
 
-/* n elements of dst from omega or, backward, from their sum of terms */
-CYNORM_INLINE vec FN(plane_result)(const plane_t *p, vec omega, int64_t i, int64_t n, int dtype, int reach,
-                                   int kind, int backward) {
-    const vec x = FN(get)(p->src + i * cynorm_itemsize(dtype), dtype, n);
-    if (!backward) return FN(times_power)(x, FN(part)(omega, FN(splat)(1), n), kind, p->q.beta, dtype, NULL);
-    const vec sum = FN(sum_rows_apart)(p->sums + i, p->width, reach);
-    return FN(diff_src_of)(&p->q, x, sum, FN(load)(p->weighted + i));
+/* `count` vectors of dst, of n lanes, from omega or, backward, from their sums of terms. */
+CYNORM_INLINE void FN(plane_result)(vec *out, const plane_t *p, const vec *omegas, int64_t i, int64_t n, int count, int dtype,
+                                    int reach, int kind, int backward) {
+    vec x[2], omega[2];
+    for (int k = 0; k < count; k++) {
+        const int64_t at = i + k * VL;
+        x[k] = FN(get)(p->src + at * cynorm_itemsize(dtype), dtype, n);
+        if (backward)
+            out[k] = FN(diff_src_of)(&p->q, x[k], FN(sum_rows_apart)(p->sums + at, p->width, reach), FN(load)(p->weighted + at));
+        else omega[k] = FN(part)(omegas[k], FN(splat)(1), n);
+    }
+    if (!backward) FN(times_powers)(out, x, omega, count, kind, p->q.beta, dtype, NULL);
 }
 
 /* A line of dst that ends before it is whole. */
@@ -845,26 +862,37 @@ CYNORM_INLINE void FN(plane_finish)(plane_t *pieces, const plane_t *p, int dtype
                                     int backward) {
     const int64_t size = cynorm_itemsize(dtype), line = 64 / size, whole = !((intptr_t)p->dst & (size - 1));
     const int64_t head = whole ? (-(intptr_t)p->dst & 63) / size : 0;
-    vec omega = {0};
+    const int64_t lines = line < 2 * VL ? 2 * VL : line; /* so many that powers go two by two */
+    vec omega[2] = {{0}}, next[2] = {{0}}, out[CYNORM_DOUBLE ? 16 / VL : 32 / VL];
     int64_t i = 0;
     while (i < p->length) {
         if (i >= head && i + line <= p->length) {
-            if (!backward) omega = FN(plane_omega)(p, i, reach);
+            const int64_t by_two = backward ? -1 : p->length - lines - 2 * VL; /* the last one that begins two omegas ahead */
+            if (!backward) omega[0] = FN(plane_omega)(p, i, reach);
+            if (i <= by_two) omega[1] = FN(plane_omega)(p, i + VL, reach);
+            for (; i <= by_two; i += lines) {
+                for (int64_t v = 0; v < lines; v += 2 * VL) {
+                    for (int k = 0; k < 2; k++) next[k] = FN(plane_omega)(p, i + v + (2 + k) * VL, reach);
+                    FN(plane_result)(out + v / VL, p, omega, i + v, VL, 2, dtype, reach, kind, backward);
+                    for (int k = 0; k < 2; k++) omega[k] = next[k];
+                }
+                for (int64_t v = 0; v < lines; v += line)
+                    FN(put_line)(p->dst + (i + v) * size, out + v / VL, dtype, p->streaming);
+            }
             for (; i + line <= p->length; i += line) {
-                vec out[CYNORM_DOUBLE ? 8 / VL : 32 / VL];
                 for (int64_t v = 0; v < line; v += VL) {
-                    const vec next = backward ? omega : FN(plane_omega)(p, i + v + VL, reach);
-                    out[v / VL] = FN(plane_result)(p, omega, i + v, VL, dtype, reach, kind, backward);
-                    omega = next;
+                    if (!backward) next[0] = FN(plane_omega)(p, i + v + VL, reach);
+                    FN(plane_result)(out + v / VL, p, omega, i + v, VL, 1, dtype, reach, kind, backward);
+                    omega[0] = next[0];
                 }
                 FN(put_line)(p->dst + i * size, out, dtype, p->streaming);
             }
             continue;
         }
         const int64_t left = (i < head && head < p->length ? head : p->length) - i, n = left < VL ? left : VL;
-        if (!backward) omega = FN(plane_omega)(p, i, reach);
-        const vec out = FN(plane_result)(p, omega, i, n, dtype, reach, kind, backward);
-        FN(put_piece)(pieces, p->dst + i * size, out, dtype, n);
+        if (!backward) omega[0] = FN(plane_omega)(p, i, reach);
+        FN(plane_result)(out, p, omega, i, n, 1, dtype, reach, kind, backward);
+        FN(put_piece)(pieces, p->dst + i * size, out[0], dtype, n);
         i += n;
     }
 }
