@@ -803,8 +803,10 @@ CYNORM_INLINE void FN(plane_backward)(plane_t *pieces, const plane_t *p, int dty
     int64_t i = (-(intptr_t)p->weighted & (VL * sizeof(real) - 1)) / sizeof(real);
     if (i > p->length) i = p->length;
     vec omega[2] = {FN(plane_omega)(p, 0, reach)}, next[2];
-    if (i) FN(plane_term)(p, omega, 0, i, 1, dtype, kind);
-    omega[0] = FN(plane_omega)(p, i, reach), omega[1] = omega[0];
+    if (i) {
+        FN(plane_term)(p, omega, 0, i, 1, dtype, kind);
+        omega[0] = FN(plane_omega)(p, i, reach);
+    }
     if (i + 4 * VL <= p->length) omega[1] = FN(plane_omega)(p, i + VL, reach);
     for (; i + 4 * VL <= p->length; i += 2 * VL) {
         for (int k = 0; k < 2; k++) next[k] = FN(plane_omega)(p, i + (2 + k) * VL, reach);

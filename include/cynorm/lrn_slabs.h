@@ -99,10 +99,10 @@ CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cel
         back += m / CYNORM_SLABS;
     }
     if (!s->blocks) return;
-    const int least = s->n < 2 * CYNORM_SLABS ? CYNORM_SLABS - low : 0; /* that the next blocks read */
+    const int all = s->n >= 2 * CYNORM_SLABS; /* else the next block reads the last `low` alone, and none after it */
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_SLABS; j++)
-        if (j >= CYNORM_SLABS - low || !least) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
+        if (all || j >= CYNORM_SLABS - low) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
 }
 
 /* Window sums of a strip's `vectors` from element i on; of n lanes. */
