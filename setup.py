@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 from Cython.Build import cythonize
@@ -38,11 +39,15 @@ class BuildExt(build_ext):
 
     def build_extension(self, ext):
         if ext.name == "cynorm._dispatch":
-            for name, flags in KERNELS.items():
-                ext.extra_objects += self.compiler.compile(
-                    [f"cynorm/kernels/{name}.c"], output_dir=self.build_temp, include_dirs=["include"],
-                    extra_postargs=C_FLAGS + flags + ["-Wno-psabi"], depends=ext.depends)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:  # each takes minutes
+                for objects in pool.map(lambda name: self.compile_kernels(name, ext.depends), KERNELS):
+                    ext.extra_objects += objects
         super().build_extension(ext)
+
+    def compile_kernels(self, name, depends):
+        return self.compiler.compile(
+            [f"cynorm/kernels/{name}.c"], output_dir=self.build_temp, include_dirs=["include"],
+            extra_postargs=C_FLAGS + KERNELS[name] + ["-Wno-psabi"], depends=depends)
 
 
 def recorded_flags():
