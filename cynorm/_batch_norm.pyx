@@ -56,7 +56,7 @@ from cynorm._tasks cimport (
 )
 from cynorm._tensor cimport (
     aligned, check_layout, check_outputs, check_overlap, check_same, describe, describe_output,
-    describe_shape, elements_of, empty_like, real_dtype, same_memory, shape_of, total_bytes, zero_padding,
+    describe_shape, elements_of, empty_like, new_array, real_dtype, same_memory, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache
 from libc.stdint cimport int64_t
@@ -109,6 +109,10 @@ cdef int64_t streaming_from = min(max(cynorm_last_cache() // 4 * 3, STREAMING), 
 cdef enum:
     SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, CENTER_LOW, GAIN, BIAS
     DIFF_SCALES, DIFF_SHIFTS, SLOPE, OFFSET, ARRAYS
+
+# The rows of the part "statistics" of a workspace.
+cdef enum:
+    MEAN_ROW, MEAN_LOW_ROW, RSTD_ROW, SHIFT_ROW, KEPT
 
 # What a call writes to.
 cdef tuple FORWARD_OUTPUTS = ("out", "out_mean", "out_variance", "running_mean", "running_variance")
@@ -870,7 +874,8 @@ cdef class Problem:
 
     cdef cynorm_bn p
     cdef readonly object owner      # the BatchNorm, for messages and equality
-    cdef object axes                # the reduced axes, or None where a layout says them
+    cdef tuple axes                 # the reduced axes, or None where a layout says them
+    cdef str layout
     cdef int ndim, channel_axis, block
     cdef int64_t channels
 
@@ -878,6 +883,7 @@ cdef class Problem:
         cdef int i
         self.owner = owner
         self.axes = owner.axes
+        self.layout = owner.layout
         self.p.epsilon = owner.epsilon
         self.p.activation = activation
         for i in range(len(parameters)):
@@ -893,7 +899,7 @@ cdef class Problem:
         cdef unsigned axes = 0
         cdef int a
         if self.axes is None:
-            check_layout(src, name, self.owner.layout, self.ndim, self.channel_axis, self.block,
+            check_layout(src, name, self.layout, self.ndim, self.channel_axis, self.block,
                          self.channels)
             axes = ((1 << src.ndim) - 1) & ~(1 << self.channel_axis)
             return axes & ~(1 << (src.ndim - 1)) if self.block else axes
@@ -921,47 +927,51 @@ cdef class Problem:
         broadcasts: bits of the axes it varies along are cleared there. Returns what t describes: the array,
         or, where channels are padded, a padded copy."""
         cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
-        cdef int a
-        cdef int64_t stride, length
-        cdef unsigned varies = 0
-        cdef bint fits
         array = describe(array, name, t)
         if t.dtype != real and t.dtype != src.dtype:
             other = "" if src.dtype in (real, CYNORM_S8) else " or src's own dtype"
             raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other}, got {array.dtype}")
-        if t.ndim == 1 and src.ndim > 1:
-            a = self.channel_axis if self.axes is None else single_axis(reduced, src.ndim)
-            length = -1 if a < 0 else src.shape[a] * max(self.block, 1)
-            if self.padding(src) and t.shape[0] == self.channels:
-                padded = np.zeros(length, array.dtype)
-                padded[:self.channels] = array
-                array = describe(padded, name, t)
-            fits = t.shape[0] == length
-            stride = t.strides[0]
-            memset(t.strides, 0, sizeof(t.strides))
-            if fits:
-                t.strides[a] = stride * max(self.block, 1)
-                varies = 1 << a
-                if self.block:
-                    t.strides[src.ndim - 1] = stride
-                    varies |= 1 << (src.ndim - 1)
-        else:
-            fits = t.ndim == src.ndim
-            for a in range(t.ndim):
-                if fits and t.shape[a] == src.shape[a] != 1 and (constant != NULL or not reduced >> a & 1):
-                    varies |= 1 << a
-                elif t.shape[a] == 1 and (constant != NULL or reduced >> a & 1 or src.shape[a] == 1):
-                    t.strides[a] = 0
-                else:
-                    fits = False
-        if not fits:
+        if t.ndim == 1 and src.ndim > 1 and self.padding(src) and t.shape[0] == self.channels:
+            padded = np.zeros(src.shape[1] * self.block, array.dtype)
+            padded[:self.channels] = array
+            array = describe(padded, name, t)
+        if not self.spread(t, src, reduced, constant):
             shape = (self.channels,) if self.channels else self.statistics_shape(src, reduced)
             keep_dims = tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
             either = "" if shape == keep_dims else f" or {keep_dims}"
             raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
+        return array
+
+    cdef bint spread(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced, unsigned *constant) noexcept:
+        """Turn the strides of t, of a parameter's shape, into those along src's axes; `constant` as in `parameter`.
+        Whether it has such a shape."""
+        cdef int a
+        cdef int64_t stride
+        cdef unsigned varies = 0
+        if t.ndim == 1 and src.ndim > 1:
+            a = self.channel_axis if self.axes is None else single_axis(reduced, src.ndim)
+            if a < 0 or t.shape[0] != src.shape[a] * max(self.block, 1):
+                return False
+            stride = t.strides[0]
+            memset(t.strides, 0, sizeof(t.strides))
+            t.strides[a] = stride * max(self.block, 1)
+            varies = 1 << a
+            if self.block:
+                t.strides[src.ndim - 1] = stride
+                varies |= 1 << (src.ndim - 1)
+        elif t.ndim != src.ndim:
+            return False
+        else:
+            for a in range(t.ndim):
+                if t.shape[a] == src.shape[a] != 1 and (constant != NULL or not reduced >> a & 1):
+                    varies |= 1 << a
+                elif t.shape[a] == 1 and (constant != NULL or reduced >> a & 1 or src.shape[a] == 1):
+                    t.strides[a] = 0
+                else:
+                    return False
         if constant != NULL:
             constant[0] &= ~varies
-        return array
+        return True
 
     cdef object output(self, object out, str name, object like, const cynorm_tensor *src, unsigned reduced,
                        cynorm_tensor *t):
@@ -969,9 +979,9 @@ cdef class Problem:
         of the shape and dtype of `like` or of reals. Returns what t describes, as `parameter` does."""
         if out is None:
             if like is None:
-                out = np.empty(self.statistics_shape(src, reduced), real_dtype(src.dtype))
+                out = new_array(self.statistics_shape(src, reduced), real_dtype(src.dtype))
             else:
-                out = np.empty(like.shape, like.dtype)
+                out = new_array(like.shape, like.dtype)
         return self.parameter(out, name, src, reduced, t)
 
     cdef object finished(self, object given, object out, object array, const cynorm_tensor *src):
@@ -982,12 +992,26 @@ cdef class Problem:
             out[...] = array[:self.channels]
         return given
 
-    cdef int keep(self, Workspace workspace, str name, const cynorm_tensor *src, unsigned reduced,
-                  cynorm_tensor *t) except -1:
-        """A part of the workspace with one real per statistic."""
-        part = workspace.part(name, self.statistics_shape(src, reduced), real_dtype(src.dtype))
-        self.parameter(part, "workspace", src, reduced, t)
-        return 0
+    cdef int kept(self, object part, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t) except -1:
+        """Fill as many tensors as a part of the workspace has rows, of one real per statistic. Returns their number."""
+        cdef int rows, a, i
+        cdef int64_t row, step
+        describe(part, "workspace", t)
+        rows, row, step = t.shape[0], t.strides[0], t.strides[1]
+        if self.axes is None:
+            t.ndim, t.shape[0] = 1, t.shape[1]
+            t.strides[0] = step
+        else:
+            t.ndim = src.ndim
+            for a in range(src.ndim - 1, -1, -1):
+                t.shape[a] = 1 if reduced >> a & 1 else src.shape[a]
+                t.strides[a] = step
+                step *= t.shape[a]
+        self.spread(t, src, reduced, NULL)
+        for i in range(1, rows):
+            t[i] = t[0]
+            t[i].data += i * row
+        return rows
 
     def workspace_nbytes(self, shape, dtype, cache, training):
         cdef cynorm_tensor src
@@ -1021,14 +1045,16 @@ cdef class Problem:
         return f"batch_norm:{traversal}:{('f32', 'f64', 'f16', 'bf16', 's8')[t.dtype]}:{isa()}"
 
     def forward(self, bint training, src, mean, variance, scale, shift, add, out, Workspace workspace,
-                running_mean, running_variance, momentum, unbiased_running, num_threads):
+                running_mean, running_variance, double momentum, bint unbiased_running, num_threads):
         cdef cynorm_tensor x, d, a, value, mask
         cdef cynorm_tensor t[PARAMETERS]
+        cdef cynorm_tensor kept[KEPT]
         cdef cynorm_bn_call call
         cdef cynorm_bn p = self.p
         cdef unsigned reduced
         cdef unsigned *constant = NULL
-        cdef int threads = requested_threads(num_threads), status, i
+        cdef int threads = requested_threads(num_threads), status
+        cdef bint keeps_shift = False
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x, not training)
         call.kind = FORWARD_TRAINING if training else FORWARD_INFERENCE
@@ -1086,13 +1112,7 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.bind(self.owner, (shape_of(&x), x.dtype, training))
-                if training:
-                    self.keep(workspace, "mean", &x, reduced, &t[KEPT_MEAN])
-                    self.keep(workspace, "mean_low", &x, reduced, &t[MEAN_LOW])
-                    self.keep(workspace, "rstd", &x, reduced, &t[RSTD])
-                    for i in (KEPT_MEAN, MEAN_LOW, RSTD):
-                        call.parameter[i] = &t[i]
+                workspace.bind(self.owner, &x, training)
                 if p.activation == CYNORM_RELU:
                     mask = x
                     part = workspace.part("mask", (bn_mask(&p, &call, mask.strides),), np.dtype(np.uint8))
@@ -1103,9 +1123,16 @@ cdef class Problem:
                     if add is not None or not training or workspace.cache == "always":
                         describe(workspace.part_like("value", &x), "workspace", &value)
                         call.data[CYNORM_BN_VALUE] = &value
-                    elif shift is not None:
-                        self.keep(workspace, "shift", &x, reduced, &t[KEPT_SHIFT])
-                        call.parameter[KEPT_SHIFT] = &t[KEPT_SHIFT]
+                    else:
+                        keeps_shift = shift is not None
+                if training:
+                    shape = SHIFT_ROW + keeps_shift, elements_of(&t[MEAN])
+                    self.kept(workspace.part("statistics", shape, real_dtype(x.dtype)), &x, reduced, kept)
+                    call.parameter[KEPT_MEAN] = &kept[MEAN_ROW]
+                    call.parameter[MEAN_LOW] = &kept[MEAN_LOW_ROW]
+                    call.parameter[RSTD] = &kept[RSTD_ROW]
+                    if keeps_shift:
+                        call.parameter[KEPT_SHIFT] = &kept[SHIFT_ROW]
                 workspace.notes = add is not None, workspace.notes
                 with nogil:
                     status = bn_run(&p, &call, threads)
@@ -1128,9 +1155,10 @@ cdef class Problem:
                  out_scale, out_shift, out_add, num_threads):
         cdef cynorm_tensor x, g, d, e, value, mask
         cdef cynorm_tensor t[PARAMETERS]
+        cdef cynorm_tensor kept[KEPT]
         cdef cynorm_bn_call call
         cdef unsigned reduced
-        cdef int threads = requested_threads(num_threads), status
+        cdef int threads = requested_threads(num_threads), status, rows
         array = add = None
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x)
@@ -1189,15 +1217,16 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.match(self.owner, (shape_of(&x), x.dtype, training))
+                workspace.match(self.owner, &x, training)
                 has_add, bits = workspace.notes
-                if mean is None:
-                    self.parameter(workspace.parts["mean"], "workspace", &x, reduced, &t[MEAN])
-                    self.parameter(workspace.parts["mean_low"], "workspace", &x, reduced, &t[MEAN_LOW])
-                    self.parameter(workspace.parts["rstd"], "workspace", &x, reduced, &t[RSTD])
-                    call.parameter[MEAN] = &t[MEAN]
-                    call.parameter[MEAN_LOW] = &t[MEAN_LOW]
-                    call.parameter[RSTD] = &t[RSTD]
+                if training:
+                    rows = self.kept(workspace.parts["statistics"], &x, reduced, kept)
+                    if mean is None:
+                        call.parameter[MEAN] = &kept[MEAN_ROW]
+                        call.parameter[MEAN_LOW] = &kept[MEAN_LOW_ROW]
+                        call.parameter[RSTD] = &kept[RSTD_ROW]
+                    if shift is None and rows > SHIFT_ROW:
+                        call.parameter[SHIFT] = &kept[SHIFT_ROW]
                 if "mask" in workspace.parts:
                     mask = x
                     mask.data = address(workspace.parts["mask"])
@@ -1207,9 +1236,6 @@ cdef class Problem:
                 if "value" in workspace.parts:
                     describe(workspace.parts["value"], "workspace", &value)
                     call.data[CYNORM_BN_VALUE] = &value
-                elif "shift" in workspace.parts and shift is None:
-                    self.parameter(workspace.parts["shift"], "workspace", &x, reduced, &t[SHIFT])
-                    call.parameter[SHIFT] = &t[SHIFT]
                 if out_add is not None and not has_add:
                     raise ValueError("out_add must be None after a forward call without add, got an array")
                 if has_add:
@@ -1226,8 +1252,9 @@ cdef class Problem:
             zero_padding(&d, self.padding(&x))
             if out_add is not None:
                 zero_padding(&e, self.padding(&x))
-        return BatchNormGradients(out, self.finished(out_scale, to_scale, diff_scale, &x),
-                                  self.finished(out_shift, to_shift, diff_shift, &x), out_add)
+        diff_scale = self.finished(out_scale, to_scale, diff_scale, &x)
+        diff_shift = self.finished(out_shift, to_shift, diff_shift, &x)
+        return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's
 
 
 cdef object described_output(object out, str name, cynorm_tensor *t):

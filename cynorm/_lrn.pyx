@@ -27,7 +27,7 @@ from cynorm._kernels cimport (
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
     aligned, check_layout, check_overlap, check_same, describe, describe_output, describe_shape, elements_of,
-    empty_like, same_memory, shape_of, total_bytes, zero_padding,
+    empty_like, same_memory, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache
 from libc.stdint cimport int64_t
@@ -626,20 +626,18 @@ cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const 
 
 # ---- Python ----
 
-cdef tuple key_of(const cynorm_tensor *src):
-    return shape_of(src), src.dtype
-
-
 cdef class Problem:
     """An LRN's parameters as the kernels take them."""
 
     cdef cynorm_lrn p
     cdef readonly object owner      # the LRN, for messages and equality
+    cdef str layout
     cdef int ndim
 
     def __init__(self, owner, axes, int window, alpha):
         cdef int64_t most = <int64_t>1 << 62
         self.owner = owner
+        self.layout = owner.layout
         self.ndim = axes.ndim
         self.p.k = owner.k
         self.p.alpha = alpha
@@ -653,7 +651,7 @@ cdef class Problem:
         self.p.channels = owner.channels or 0
 
     cdef int check(self, const cynorm_tensor *src, str name) except -1:
-        return check_layout(src, name, self.owner.layout, self.ndim, self.p.channel_axis, self.p.block, self.p.channels)
+        return check_layout(src, name, self.layout, self.ndim, self.p.channel_axis, self.p.block, self.p.channels)
 
     cdef bint keeps_omega(self, Workspace workspace, const cynorm_tensor *src) noexcept:
         return workspace.cache == "always"
@@ -698,7 +696,7 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.bind(self.owner, key_of(&s))
+                workspace.bind(self.owner, &s)
                 if self.keeps_omega(workspace, &s):
                     describe(workspace.part_like("omega", &s), "workspace", &w)
                     omega = &w
@@ -738,7 +736,7 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.match(self.owner, key_of(&s))
+                workspace.match(self.owner, &s)
                 if "omega" in workspace.parts:
                     describe(workspace.parts["omega"], "workspace", &w)
                     omega = &w

@@ -43,6 +43,10 @@ cdef extern from "numpy/arrayobject.h":
         else if (PyArray_SetBaseObject(like, (PyObject *)memory) < 0) Py_CLEAR(like);
         return (PyObject *)like;
     }
+    static PyObject *cynorm_new(PyArray_Descr *dtype, int ndim, npy_intp *shape) {
+        Py_INCREF(dtype);
+        return PyArray_NewFromDescr(&PyArray_Type, dtype, ndim, shape, NULL, NULL, 0, NULL);
+    }
     static PyObject *cynorm_view(PyArrayObject *a, int ndim, npy_intp *shape, npy_intp *strides) {
         PyArray_Descr *dtype = PyArray_DESCR(a);
         PyObject *view;
@@ -57,6 +61,7 @@ cdef extern from "numpy/arrayobject.h":
     """
     const int NPY_USERDEF
     object cynorm_new_like(cnp.ndarray a)
+    object cynorm_new(cnp.dtype dtype, int ndim, cnp.npy_intp *shape)
     object cynorm_view(cnp.ndarray a, int ndim, cnp.npy_intp *shape, cnp.npy_intp *strides)
 
 cdef enum:
@@ -136,7 +141,7 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False
     """Fill t from obj and return obj as an array (itself, where it is one); `integers` allows int8."""
     cdef cnp.ndarray a
     cdef int i
-    if isinstance(obj, np.ndarray):
+    if isinstance(obj, cnp.ndarray):
         a = obj
     else:
         a = as_array(obj, name, False)
@@ -160,7 +165,7 @@ def refuse_dtype(array, name, integers):
 
 cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=False):
     """Fill t from whatever is to be written to and return an array of its memory (itself, where it is one)."""
-    if not isinstance(out, np.ndarray):
+    if not isinstance(out, cnp.ndarray):
         out = as_array(out, name, True)
     describe(out, name, t, integers)
     if not cnp.PyArray_ISWRITEABLE(out):
@@ -199,17 +204,35 @@ cdef object empty_like(object array, cynorm_tensor *t):
     return out
 
 
+cdef object new_array(tuple shape, object dtype):
+    """Uninitialised and C-contiguous: `numpy.empty`, without its arguments' way through Python."""
+    cdef cnp.npy_intp extents[8]
+    cdef int i
+    for i in range(len(shape)):
+        extents[i] = shape[i]
+    return cynorm_new(dtype, len(shape), extents)
+
+
 cdef tuple shape_of(const cynorm_tensor *t):
     return tuple([t.shape[i] for i in range(t.ndim)])
 
 
-cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1:
+cdef bint same_shape(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil:
     cdef int i
-    cdef bint same = t.ndim == other.ndim
-    if same:
-        for i in range(t.ndim):
-            same = same and t.shape[i] == other.shape[i]
-    if not same:
+    if a.ndim != b.ndim:
+        return False
+    for i in range(a.ndim):
+        if a.shape[i] != b.shape[i]:
+            return False
+    return True
+
+
+cdef bint same_kind(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil:
+    return a.dtype == b.dtype and same_shape(a, b)
+
+
+cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1:
+    if not same_shape(t, other):
         raise ValueError(f"{name} must have {other_name}'s shape {shape_of(other)}, got {shape_of(t)}")
     if t.dtype != other.dtype:
         raise TypeError(f"{name} must have {other_name}'s dtype {dtype_name(other.dtype)}, got {dtype_name(t.dtype)}")

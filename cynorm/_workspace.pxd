@@ -9,14 +9,15 @@ cdef class Workspace:
     cdef dict views         # {name: the last array of them}
     cdef dict parts          # {name: array}, what the last forward kept
     cdef object owner        # the parameters of the operator that the last forward bound it to
-    cdef object key          # that call's shape, dtype and whatever else a backward has to match
+    cdef cynorm_tensor src   # that call's, but for its memory
+    cdef bint training       # and whether it was one of training
     cdef object notes        # whatever else the operator remembers of it
     cdef int busy
     cdef object __weakref__
 
     cdef int acquire(self) except -1
     cdef int release(self) except -1
-    cdef int bind(self, object owner, object key) except -1
+    cdef int bind(self, object owner, const cynorm_tensor *src, bint training=*) except -1
     cdef object part(self, str name, tuple shape, object dtype)
     cdef object part_like(self, str name, const cynorm_tensor *t)
-    cdef int match(self, object owner, object key) except -1
+    cdef int match(self, object owner, const cynorm_tensor *src, bint training=*) except -1

@@ -5,8 +5,10 @@ cimport numpy as cnp
 
 import numpy as np
 
+from cynorm._tensor import dtype_name
+
 from cynorm._kernels cimport cynorm_itemsize, cynorm_tensor
-from cynorm._tensor cimport real_dtype, shape_of
+from cynorm._tensor cimport real_dtype, same_kind, shape_of
 from libc.stdint cimport int64_t
 
 cdef extern from *:
@@ -22,6 +24,20 @@ cdef object checked_cache(object cache):
     if cache not in ("auto", "always", "never"):
         raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
     return cache
+
+
+cdef object kind_of(const cynorm_tensor *src, bint training):
+    return f"shape {shape_of(src)}, {dtype_name(src.dtype)}{', in training' if training else ''}"
+
+
+cdef bint has_shape(cnp.ndarray array, tuple shape) except -1:
+    cdef int i
+    if cnp.PyArray_NDIM(array) != len(shape):
+        return False
+    for i in range(cnp.PyArray_NDIM(array)):
+        if cnp.PyArray_DIM(array, i) != <int64_t>shape[i]:
+            return False
+    return True
 
 
 cdef bint lies_like(cnp.ndarray array, const cynorm_tensor *t) except -1:
@@ -94,18 +110,19 @@ cdef class Workspace:
         cynorm_give(&self.busy)
         return 0
 
-    cdef int bind(self, object owner, object key) except -1:
+    cdef int bind(self, object owner, const cynorm_tensor *src, bint training=False) except -1:
         """Start a forward call: forget the last one."""
         self.parts.clear()
         self.owner = owner
-        self.key = key
+        self.src = src[0]
+        self.training = training
         self.notes = None
         return 0
 
     cdef object part(self, str name, tuple shape, object dtype):
         """An uninitialised array, C-contiguous, kept under this name until the next forward."""
-        array = self.views.get(name)
-        if array is None or array.dtype is not dtype or array.shape != shape:
+        cdef cnp.ndarray array = self.views.get(name)
+        if array is None or array.descr is not dtype or not has_shape(array, shape):
             count = dtype.itemsize
             for n in shape:
                 count *= n
@@ -129,12 +146,13 @@ cdef class Workspace:
         self.parts[name] = array
         return array
 
-    cdef int match(self, object owner, object key) except -1:
+    cdef int match(self, object owner, const cynorm_tensor *src, bint training=False) except -1:
         """Refuse a backward call other than that of the last forward."""
         if self.owner is None:
             raise ValueError("workspace holds no forward call; pass it to forward first")
         if self.owner is not owner and self.owner != owner:
             raise ValueError(f"workspace was filled by {self.owner}, got a backward of {owner}")
-        if self.key != key:
-            raise ValueError(f"workspace was filled by a forward of {self.key}, got a backward of {key}")
+        if not same_kind(&self.src, src) or self.training != training:
+            filled, got = kind_of(&self.src, self.training), kind_of(src, training)
+            raise ValueError(f"workspace was filled by a forward of {filled}, got a backward of {got}")
         return 0

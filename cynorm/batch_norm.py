@@ -307,8 +307,7 @@ class BatchNorm(_Immutable):
         """
         momentum = _finite("momentum", momentum)
         return self._problem.forward(True, src, out_mean, out_variance, scale, shift, add, out, workspace,
-                                     running_mean, running_variance, momentum, bool(unbiased_running),
-                                     num_threads)
+                                     running_mean, running_variance, momentum, unbiased_running, num_threads)
 
     def forward_inference(
         self,

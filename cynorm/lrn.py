@@ -303,9 +303,12 @@ def _integer(name: str, value: SupportsIndex) -> int:
     return number
 
 
+_TEXT = (str, bytes)  # what float() would read
+
+
 def _finite(name: str, value: SupportsFloat) -> float:
     try:
-        if isinstance(value, str | bytes):
+        if isinstance(value, _TEXT):
             raise TypeError
         number = float(value)
     except (TypeError, ValueError):
