@@ -13,6 +13,7 @@ from benchmarks.problems import parse
 from benchmarks.targets import Case, run
 
 SHAPES = ("mb50ic256ih56", "mb50ic64ih112")
+MANY_CHANNELS = ("mb16ic512ih14", "mb16ic2048ih7")
 LAYOUTS = ("abx", "axb")
 INFERENCE = "--flags=GCH --dir=FWD_I"
 TRAINING = ("--flags=CH --dir=FWD_D", "--flags=CH --dir=BWD_DW")
@@ -33,6 +34,8 @@ def cases():
         yield Case(f"--bnorm --dt={dt} --tag={tag} --flags=CHR --dir={direction} {SHAPES[0]}")
     for tag, training in itertools.product((*LAYOUTS, "aBx16b"), (INFERENCE, *TRAINING)):
         yield Case(f"--bnorm --tag={tag} {training} mb1ic64ih56")
+    for tag, training, shape in itertools.product((*LAYOUTS, "aBx16b"), TRAINING, MANY_CHANNELS):
+        yield Case(f"--bnorm --tag={tag} {training} {shape}")
     for tag, training in itertools.product(LAYOUTS, (INFERENCE, *TRAINING)):
         yield Case(f"--bnorm --tag={tag} {training} mb1ic16ih5", microseconds=4.0)
 

@@ -68,12 +68,14 @@ cdef enum:
     AXES = 8
     ROW = 4096                      # elements: a longer kept row is cut
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many
+    SHORT_SLAB = 1 << 14            # bytes of kept rows: while these are read, those that come after them are fetched
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
     ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
     SHORT = 256                     # fewer than these are joined by the next axis of statistics
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
+    LARGE = 1 << 22                 # bytes moved from which on tensors exceed the second-level cache of any core
     CHUNK = 1 << 15                 # elements a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
     MERGE = 8                       # rows likewise for each chunk, where one thread adds up sums as long as rows
@@ -340,6 +342,8 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
             whole = 1
             while n * whole % 16 or n * whole < BLOCK:
                 whole *= 2
+            while n * whole / 2 % 16 == 0 and plan.groups.extent % whole:  # none is left over, if that can be
+                whole /= 2
             if n * whole <= ROW:
                 plan.repeat = min(plan.groups.extent, whole)
         plan.cut = min(n, ROW)
@@ -419,6 +423,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
                 call.data[CYNORM_BN_DIFF_ADD] != NULL
                 and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= streaming_from and not in_place
+    t.large = nbytes >= LARGE
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]
@@ -627,11 +632,12 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     """One step over a chunk of a unit; `ahead`: the next unit is fetched early."""
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
-    cdef cynorm_bn_tile t = plan.tile
+    cdef cynorm_bn_tile t
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     cdef int64_t n, at, first, count, whole
     cdef int i
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
+    memmove(&t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
     t.scratch = scratch
     t.sums = sums
     if ahead and unit % plan.cuts + 1 < plan.cuts and not t.kept_inner:
@@ -662,6 +668,10 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     whole = count - count % plan.repeat
     n = t.count[0]
     first = chunk / plan.groups_cuts * plan.others_cut
+    if t.kept_inner and plan.reduceds > 0 and count * n * cynorm_itemsize(t.view[CYNORM_BN_SRC].dtype) <= SHORT_SLAB:
+        t.next[0] = plan.reduced[0].stride[CYNORM_BN_SRC]
+        t.next[1] = plan.reduced[0].stride[CYNORM_BN_DIFF_DST]
+        t.next[2] = plan.reduced[0].stride[CYNORM_BN_DST]
     for at in range(first, min(first + plan.others_cut, plan.others)):
         shift_all(&t, plan.reduced, plan.reduceds, at, 1)
         if whole > 0:

@@ -134,10 +134,10 @@ cdef extern from "cynorm/cynorm.h" nogil:
         const void *slope
         const void *offset
         void *sums
-        int64_t next[2]
+        int64_t next[3]
         cynorm_activation activation
         double parameter[3]
-        int streaming
+        int streaming, large
         void *scratch
 
     ctypedef struct cynorm_bn_unit:

@@ -33,7 +33,7 @@ enum {
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers */
     CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
-    CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another; */
+    CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another, and results; */
     CYNORM_BN_TOGETHER = 65536,  /* longer ones are summed by columns, in groups of about as many bytes */
     CYNORM_BN_LEAST = 16,        /* and as many rows at least, while the next group is prefetched; */
     CYNORM_BN_WIDEST = 4096,     /* so many elements of one are combined at a time: in the order of memory, */
@@ -186,26 +186,17 @@ static cynorm_bn_ahead cynorm_bn_ahead_of(const cynorm_bn_tile *t, const cynorm_
     return (cynorm_bn_ahead){CYNORM_BN_AHEAD, start - end, end};
 }
 
-/* A number of twice double's precision, high + low. */
-typedef struct { double high, low; } cynorm_exact;
-
-static inline cynorm_exact cynorm_exact_add(cynorm_exact a, cynorm_exact b) {
-    double s = a.high + b.high, t = s - a.high;
-    double low = (a.high - (s - t)) + (b.high - t) + (a.low + b.low), high = s + low;
-    return (cynorm_exact){high, low - (high - s)};
+/* Whether a block has a piece of each of some kept rows. */
+static inline int cynorm_bn_cut(const cynorm_bn_tile *t, const cynorm_bn_block *b) {
+    return t->kept_inner && b->n < t->count[0];
 }
 
-static inline cynorm_exact cynorm_exact_multiply(cynorm_exact a, cynorm_exact b) {
-    double p = a.high * b.high;
-    return (cynorm_exact){p, fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high)};
+/* Ahead of kept rows: in memory, or, where they are cut, in the next one. */
+static int64_t cynorm_bn_kept_ahead(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
+                                    const cynorm_bn_block *b) {
+    if (next) return next;
+    return cynorm_bn_cut(t, b) ? v->stride[2] : CYNORM_BN_KEPT_AHEAD;
 }
-
-static inline cynorm_exact cynorm_exact_divide(cynorm_exact a, double n) {
-    double q = a.high / n;
-    return (cynorm_exact){q, (fma(-q, n, a.high) + a.low) / n};
-}
-
-static inline cynorm_exact cynorm_exact_minus(cynorm_exact a) { return (cynorm_exact){-a.high, -a.low}; }
 
 #endif
 
@@ -577,6 +568,7 @@ typedef struct {
     unsigned char *mask;        /* where ReLU's bits go, or NULL: from `bit` on, rows bit_step apart */
     int64_t bit, bit_step;
     int ahead, streaming; /* whether inputs are prefetched, and out bypasses the cache */
+    int64_t out_ahead;    /* how far ahead it is fetched, if it is */
 } line;
 
 /* The coefficients of a vector of columns, or of row r, that the form has. */
@@ -636,6 +628,8 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
         if (kept && ahead && k * VL * size % 64 == 0)
             FN(prefetch_kept)(in, r, i + k * VL, form != CYNORM_SCALE, form != CYNORM_NORMALIZE, dtype);
+        if (l->out_ahead && k * VL * size % 64 == 0)
+            __builtin_prefetch(out + k * VL * size + l->out_ahead, 1, 2);
         if (!held) FN(coefficients)(own, l, i + k * VL, kept, form);
         y[k] = FN(combine_vector)(l, in, held ? held[kept ? k : 0] : own, r, i + at, VL, half, &passed, ahead,
                                   kept, form, gated, dtype);
@@ -670,14 +664,18 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
 CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
                                     int dtype) {
     const int64_t block = CYNORM_BN_COLUMNS * VL;
+    enum { few = VL < 16 ? 16 / VL % CYNORM_BN_COLUMNS : 1 }; /* a block of 16 channels, where that is less */
     vec held[CYNORM_BN_COLUMNS][4];
 #define COMBINE(held, i, columns) \
     FN(combine_columns)(&l, &in, held, r, i, columns, ahead, kept, form, gated, dtype)
-    if (kept && in.n == block) { /* all coefficients stay in registers */
-        for (int k = 0; k < CYNORM_BN_COLUMNS; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);
-        for (int64_t r = 0; r < in.count; r++) COMBINE(held, 0, CYNORM_BN_COLUMNS);
-        return;
-    }
+#define COMBINE_HELD(columns) /* all coefficients stay in registers */                                       \
+    do {                                                                                                     \
+        for (int k = 0; k < columns; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);                 \
+        for (int64_t r = 0; r < in.count; r++) COMBINE(held, 0, columns);                                    \
+        return;                                                                                              \
+    } while (0)
+    if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS);
+    if (kept && in.n == few * VL && FN(half_of)(0, few, dtype) == CYNORM_BN_IN_ORDER) COMBINE_HELD(few);
     for (int64_t r = 0; r < in.count; r++) {
         int64_t i = 0;
         if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
@@ -685,6 +683,7 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
         if (i < in.n) COMBINE(kept ? NULL : held, i, 0);
     }
 #undef COMBINE
+#undef COMBINE_HELD
 }
 
 /* ---- the loops above, for each storage type and case a function of its own: in one, pointers spill ---- */
@@ -821,7 +820,8 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
     in.x = FN(view_rows)(t, src, b, s->x, &in.x_step);
     in.together = b->count;
-    in.x_ahead.by = in.g_ahead.by = CYNORM_BN_KEPT_AHEAD;
+    in.x_ahead.by = cynorm_bn_kept_ahead(t, src, t->next[0], b);
+    in.g_ahead.by = cynorm_bn_kept_ahead(t, other, t->next[1], b);
     if (!t->kept_inner) {
         in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
         in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
@@ -925,8 +925,10 @@ static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const
 static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
                         const cynorm_bn_block *b, int dtype) {
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
-    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming,
-                  .streaming = t->streaming && !v->packed};
+    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming || cynorm_bn_cut(t, b),
+                  .streaming = t->streaming && !v->packed,
+                  .out_ahead = t->streaming || v->packed || !t->large ? 0
+                               : t->kept_inner ? cynorm_bn_kept_ahead(t, v, t->next[2], b) : CYNORM_BN_KEPT_AHEAD};
 }
 
 #if !CYNORM_DOUBLE
@@ -1128,27 +1130,124 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
 #undef slab_t
 #undef BY_DTYPE
 
-/* ---- from sums to coefficients ---- */
+/* ---- from sums to coefficients, of as many statistics at a time as a vector holds doubles ---- */
 
-/* Sum `which` (0 or 1) of statistic k; the two of a vector follow each other. */
-static cynorm_exact FN(sum_of)(const cynorm_bn_unit *u, int64_t k, int which) {
+#if CYNORM_DOUBLE
+
+enum { CYNORM_BN_LANES = VL };
+
+/* Numbers of twice double's precision, high + low. */
+typedef struct { vec high, low; } cynorm_exact;
+
+static inline cynorm_exact cynorm_exact_add(cynorm_exact a, cynorm_exact b) {
+    vec s = a.high + b.high, t = s - a.high;
+    vec low = (a.high - (s - t)) + (b.high - t) + (a.low + b.low), high = s + low;
+    return (cynorm_exact){high, low - (high - s)};
+}
+
+/* a * b + c, rounded once. */
+static inline vec cynorm_exact_fma(vec a, vec b, vec c) {
+#if defined(__FMA__) || defined(__FP_FAST_FMA)
+    return FN(fma)(a, b, c);
+#else
+    for (int i = 0; i < VL; i++) c[i] = fma(a[i], b[i], c[i]);
+    return c;
+#endif
+}
+
+static inline cynorm_exact cynorm_exact_multiply(cynorm_exact a, cynorm_exact b) {
+    vec p = a.high * b.high;
+    return (cynorm_exact){p, cynorm_exact_fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high)};
+}
+
+/* a / n, given 1 / n as well. */
+static inline cynorm_exact cynorm_exact_divide(cynorm_exact a, vec n, vec inverse) {
+    vec q = a.high / n;
+    return (cynorm_exact){q, (cynorm_exact_fma(-q, n, a.high) + a.low) * inverse};
+}
+
+static inline cynorm_exact cynorm_exact_minus(cynorm_exact a) { return (cynorm_exact){-a.high, -a.low}; }
+
+/* How many statistics there are from k on. */
+static inline int64_t cynorm_bn_lanes(const cynorm_bn_unit *u, int64_t k) {
+    return u->n - k < CYNORM_BN_LANES ? u->n - k : CYNORM_BN_LANES;
+}
+
+/* Rounded to float and back. */
+static inline vec cynorm_as_float(vec v) {
+    halfvec half = __builtin_convertvector(v, halfvec);
+    return __builtin_convertvector(half, vec);
+}
+
+#endif
+
+#define doubles cynorm_vec_f64
+
+static inline doubles FN(rounded)(doubles v) { return CYNORM_DOUBLE ? v : cynorm_as_float(v); }
+
+/* Reals from the k-th of an array on; lanes past the last statistic hold whatever follows, and are not used. */
+static inline doubles FN(reals_at)(const void *array, int64_t k) {
+    return get_f64((const char *)((const real *)array + k), CYNORM_COMPUTE, CYNORM_BN_LANES);
+}
+
+static inline void FN(put_reals)(void *array, int64_t k, int64_t n, doubles v) {
+    real *to = (real *)array + k;
+    if (n == CYNORM_BN_LANES) put_f64((char *)to, v, CYNORM_COMPUTE, n);
+    else for (int64_t i = 0; i < n; i++) to[i] = (real)v[i];
+}
+
+#if !CYNORM_DOUBLE
+/* The sum of all lanes: the upper half is added to the lower one until one is left. */
+static inline double FN(across)(const wide *w) {
+    doubles v = w->half[0] + w->half[1];
+#pragma GCC unroll 8
+    for (int width = CYNORM_BN_LANES / 2; width; width /= 2) {
+        doubles upper;
+#pragma GCC unroll 8
+        for (int i = 0; i < CYNORM_BN_LANES; i++) upper[i] = v[(i + width) % CYNORM_BN_LANES];
+        v += upper;
+    }
+    return v[0];
+}
+#endif
+
+/* Sums `which` (0 or 1) of n statistics from k on; the two of a vector follow each other. */
+static inline cynorm_exact FN(sums_of)(const cynorm_bn_unit *u, int64_t k, int64_t n, int which) {
     const wide *sums = (const wide *)u->sums + which;
-    double lanes[sizeof(wide) / sizeof(double)];
-    cynorm_exact sum = {0, 0};
+    double high[CYNORM_BN_LANES] = {0}, low[CYNORM_BN_LANES] = {0};
+    cynorm_exact sum = {{0}, {0}};
     if (u->kept_inner) {
         for (int64_t j = 0, at = k; j < u->repeat; j++, at += u->n) {
             const double *lane = (const double *)(sums + at / VL * 2) + at % VL;
-            sum = cynorm_exact_add(sum, (cynorm_exact){*lane, CYNORM_DOUBLE ? lane[VL] : 0});
+            doubles row = {0}, row_low = {0};
+            if (at % VL + CYNORM_BN_LANES <= VL) {
+                row = load_f64(lane);
+                if (CYNORM_DOUBLE) row_low = load_f64(lane + VL);
+            } else {
+                for (int64_t i = 0; i < n; i++) {
+                    lane = (const double *)(sums + (at + i) / VL * 2) + (at + i) % VL;
+                    high[i] = *lane;
+                    if (CYNORM_DOUBLE) low[i] = lane[VL];
+                }
+                row = load_f64(high), row_low = load_f64(low);
+            }
+            if (CYNORM_DOUBLE) sum = cynorm_exact_add(sum, (cynorm_exact){row, row_low});
+            else sum.high += row;
         }
         return sum;
     }
-    memcpy(lanes, sums + k * 2, sizeof lanes);
 #if CYNORM_DOUBLE
-    for (int j = 0; j < VL; j++) sum = cynorm_exact_add(sum, (cynorm_exact){lanes[j], lanes[VL + j]});
+    for (int j = 0; j < VL; j++) {
+        for (int64_t i = 0; i < n; i++) {
+            const double *lane = (const double *)(sums + (k + i) * 2) + j;
+            high[i] = *lane;
+            low[i] = lane[VL];
+        }
+        sum = cynorm_exact_add(sum, (cynorm_exact){load_f64(high), load_f64(low)});
+    }
 #else
-    for (int width = VL / 2; width; width /= 2)
-        for (int j = 0; j < width; j++) lanes[j] += lanes[width + j];
-    sum.high = lanes[0];
+    for (int64_t i = 0; i < n; i++) high[i] = FN(across)(sums + (k + i) * 2);
+    sum.high = load_f64(high);
 #endif
     return sum;
 }
@@ -1162,60 +1261,64 @@ static void FN(merge_chunks)(const cynorm_bn_unit *u) {
         }
 }
 
-static inline void FN(set_coefficient)(const cynorm_bn_unit *u, void *array, int64_t k, real value) {
-    if (value != value) value = (real)NAN; /* see round_quiet_bf16 */
-    for (int64_t j = 0; j < u->repeat; j++) ((real *)array)[k + j * u->n] = value;
+static inline void FN(put_coefficients)(const cynorm_bn_unit *u, void *array, int64_t k, int64_t n, doubles v) {
+    v = select_f64(v == v, v, splat_f64(NAN)); /* see round_quiet_bf16 */
+    for (int64_t j = 0; j < u->repeat; j++) FN(put_reals)(array, k + j * u->n, n, v);
 }
 
 /* Sums about the center -> mean and variance. */
 static void FN(bn_statistics)(const cynorm_bn_unit *u) {
+    const doubles count = splat_f64((double)u->count), inverse = splat_f64(1 / (double)u->count);
     FN(merge_chunks)(u);
-    for (int64_t k = 0; k < u->n; k++) {
-        cynorm_exact pivot = {((const real *)u->center)[k], 0};
-        cynorm_exact shift = cynorm_exact_divide(FN(sum_of)(u, k, 0), (double)u->count);
-        cynorm_exact squares = cynorm_exact_divide(FN(sum_of)(u, k, 1), (double)u->count);
+    for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
+        const int64_t n = cynorm_bn_lanes(u, k);
+        cynorm_exact pivot = {FN(reals_at)(u->center, k), {0}};
+        cynorm_exact shift = cynorm_exact_divide(FN(sums_of)(u, k, n, 0), count, inverse);
+        cynorm_exact squares = cynorm_exact_divide(FN(sums_of)(u, k, n, 1), count, inverse);
         cynorm_exact mean = cynorm_exact_add(pivot, shift);
         cynorm_exact square = cynorm_exact_multiply(shift, shift);
         cynorm_exact variance = cynorm_exact_add(squares, cynorm_exact_minus(square));
-        real high = (real)mean.high;
-        ((real *)u->mean)[k] = high;
-        ((real *)u->mean_low)[k] = (real)((mean.high - high) + mean.low);
-        ((real *)u->variance)[k] = (real)(variance.high < 0 ? 0 : variance.high);
+        FN(put_reals)(u->mean, k, n, mean.high);
+        FN(put_reals)(u->mean_low, k, n, (mean.high - FN(rounded)(mean.high)) + mean.low);
+        FN(put_reals)(u->variance, k, n, select_f64(variance.high < 0, (doubles){0}, variance.high));
     }
 }
 
 /* Mean and variance (or, without it, rstd) -> coefficients of the forward formula. */
 static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
-    const real *mean = u->mean, *mean_low = u->mean_low, *variance = u->variance;
-    const real *scale = u->scale, *shift = u->shift;
-    real *kept = u->rstd;
-    for (int64_t k = 0; k < u->n; k++) {
-        double rstd = variance ? 1 / sqrt((double)variance[k] + u->epsilon) : (double)kept[k];
-        real gain = (real)(scale ? (double)scale[k] * rstd : rstd);
-        double bias = shift ? (double)shift[k] : 0;
-        kept[k] = (real)rstd;
-        FN(set_coefficient)(u, u->center, k, mean[k]);
-        FN(set_coefficient)(u, u->center_low, k, mean_low[k]);
-        FN(set_coefficient)(u, u->gain, k, gain);
-        FN(set_coefficient)(u, u->bias, k, (real)(bias - (double)mean_low[k] * gain));
+    for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
+        const int64_t n = cynorm_bn_lanes(u, k);
+        doubles mean = FN(reals_at)(u->mean, k), low = FN(reals_at)(u->mean_low, k);
+        doubles rstd = u->variance ? 1 / sqrt_f64(FN(reals_at)(u->variance, k) + splat_f64(u->epsilon))
+                                   : FN(reals_at)(u->rstd, k);
+        doubles gain = FN(rounded)(u->scale ? FN(reals_at)(u->scale, k) * rstd : rstd);
+        doubles bias = u->shift ? FN(reals_at)(u->shift, k) : (doubles){0};
+        FN(put_reals)(u->rstd, k, n, rstd);
+        FN(put_coefficients)(u, u->center, k, n, mean);
+        FN(put_coefficients)(u, u->center_low, k, n, low);
+        FN(put_coefficients)(u, u->gain, k, n, gain);
+        FN(put_coefficients)(u, u->bias, k, n, bias - low * gain);
     }
 }
 
 /* Sums of backward -> gradients of the parameters, and coefficients of diff_src. */
 static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
+    const doubles count = splat_f64((double)u->count);
     FN(merge_chunks)(u);
-    const real *mean_low = u->mean_low, *rstd = u->rstd;
-    for (int64_t k = 0; k < u->n; k++) {
-        cynorm_exact sum = FN(sum_of)(u, k, 0), product = FN(sum_of)(u, k, 1), low = {mean_low[k], 0};
-        if (isfinite(sum.high)) /* of x - center, which has the low part of the mean yet */
-            product = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
-        double shift = sum.high, scale = product.high * rstd[k];
-        ((real *)u->diff_shift)[k] = (real)shift;
-        ((real *)u->diff_scale)[k] = (real)scale;
+    for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
+        const int64_t n = cynorm_bn_lanes(u, k);
+        cynorm_exact sum = FN(sums_of)(u, k, n, 0), product = FN(sums_of)(u, k, n, 1);
+        cynorm_exact low = {FN(reals_at)(u->mean_low, k), {0}};
+        /* of x - center, which has the low part of the mean yet */
+        cynorm_exact less = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
+        doubles rstd = FN(reals_at)(u->rstd, k), shift = sum.high;
+        doubles scale = select_f64(shift - shift == 0, less.high, product.high) * rstd; /* where the sum is finite */
+        FN(put_reals)(u->diff_shift, k, n, shift);
+        FN(put_reals)(u->diff_scale, k, n, scale);
         if (!training) continue;
-        double slope = -scale * rstd[k] / (double)u->count;
-        FN(set_coefficient)(u, u->slope, k, (real)slope);
-        FN(set_coefficient)(u, u->offset, k, (real)(-shift / (double)u->count - mean_low[k] * slope));
+        doubles slope = -scale * rstd / count;
+        FN(put_coefficients)(u, u->slope, k, n, slope);
+        FN(put_coefficients)(u, u->offset, k, n, -shift / count - low.high * slope);
     }
 }
 
@@ -1228,3 +1331,4 @@ static void FN(bn_store_row)(char *dst, const void *src, int dtype, int64_t n, i
 }
 
 #undef wide
+#undef doubles

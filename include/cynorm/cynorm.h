@@ -304,10 +304,11 @@ typedef struct {
     int64_t bit;       /* where in the mask the tile begins */
     const void *center, *center_low, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
-    int64_t next[2];   /* how far the next unit of the thread is, of src and of diff_dst; 0 where that is not known */
+    int64_t next[3];   /* how far what is taken next is, of src, of diff_dst and of dst; 0: where this tile's next rows are */
     cynorm_activation activation;
     double parameter[3];
     int streaming;     /* whether the outputs bypass the cache */
+    int large;         /* whether the tensors exceed the second-level cache */
     void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 
