@@ -1042,6 +1042,11 @@ def test_special_values_stay_in_their_channel(value, layout):
     diff_src, clean_diff = case.canonical(gradients.diff_src), case.canonical(clean_gradients.diff_src)
     assert_same_bits(diff_src[:, others], clean_diff[:, others])
     assert not np.isfinite(diff_src[:, 17]).any()
+    for one, other in zip(gradients[1:3], clean_gradients[1:3], strict=True):
+        assert_same_bits(one[others], other[others])
+    centred = case.canonical(case.src)[1, 17, 2, 3] - clean[1][17]
+    np.testing.assert_array_equal(gradients.diff_shift[17], value)
+    np.testing.assert_array_equal(gradients.diff_scale[17], value * centred)
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

@@ -410,8 +410,12 @@ def test_workspace_of_another_call():
         bn.backward_training(src, src, vector(), workspace=workspace, out=out)
     bn.forward_training(src, vector(), workspace=workspace)
     for other in (array((2, 8, 3, 5)), array((8, 8, 3, 1)), array(dtype=np.float64)):
-        with pytest.raises(ValueError, match="workspace"):
+        with pytest.raises(ValueError, match="workspace") as error:
             bn.backward_training(other, other, workspace=workspace)
+        for call in (src, other):
+            assert f"shape {call.shape}, {call.dtype}, in training" in str(error.value)
+    with pytest.raises(ValueError, match="workspace .* in training, got .*float32$"):
+        bn.backward_inference(src, src, vector(), vector(), workspace=workspace)
     lrn = cynorm.LRN()
     with pytest.raises(ValueError, match="workspace"):
         lrn.backward(src, src, workspace=workspace, out=out)
