@@ -10,6 +10,7 @@ from cynorm._kernels cimport (
     CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8, CYNORM_SHRINK,
     cynorm_api,
 )
+from cynorm._tensor cimport same_shape
 
 
 cdef int real_of(int dtype) noexcept nogil:
@@ -32,15 +33,10 @@ cdef int check_tensor(const cynorm_tensor *t, bint integers) noexcept nogil:
 
 cdef int check_like(const cynorm_tensor *t, const cynorm_tensor *src, int dtype) noexcept nogil:
     """A tensor of src's shape and of a given data type."""
-    cdef int i, status = check_tensor(t, True)
+    cdef int status = check_tensor(t, True)
     if status != CYNORM_OK:
         return status
-    if t.ndim != src.ndim or t.dtype != dtype:
-        return CYNORM_MISMATCH
-    for i in range(t.ndim):
-        if t.shape[i] != src.shape[i]:
-            return CYNORM_MISMATCH
-    return CYNORM_OK
+    return CYNORM_OK if t.dtype == dtype and same_shape(t, src) else CYNORM_MISMATCH
 
 
 # ---- LRN ----

@@ -331,7 +331,7 @@ cdef bint repeats(const plan_t *plan) noexcept nogil:
 
 
 cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), unit, tasks, want, whole, extent
+    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), unit, tasks, want, whole, even, extent
     cdef int i
     cdef bint kept_inner = plan.tile.kept_inner
     plan.repeat = 1
@@ -342,8 +342,11 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
             whole = 1
             while n * whole % 16 or n * whole < BLOCK:
                 whole *= 2
-            while n * whole / 2 % 16 == 0 and plan.groups.extent % whole:  # none is left over, if that can be
-                whole /= 2
+            even = whole
+            while n * even / 2 % 16 == 0 and plan.groups.extent % even:
+                even /= 2
+            if plan.groups.extent % even == 0:  # none is left over
+                whole = even
             if n * whole <= ROW:
                 plan.repeat = min(plan.groups.extent, whole)
         plan.cut = min(n, ROW)
@@ -423,7 +426,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
                 call.data[CYNORM_BN_DIFF_ADD] != NULL
                 and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= streaming_from and not in_place
-    t.large = nbytes >= LARGE
+    t.fetching = nbytes >= LARGE and not t.streaming
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]

@@ -137,7 +137,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t next[3]
         cynorm_activation activation
         double parameter[3]
-        int streaming, large
+        int streaming, fetching
         void *scratch
 
     ctypedef struct cynorm_bn_unit:

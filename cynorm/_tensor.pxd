@@ -5,6 +5,7 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
 cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=*)
 cdef object empty_like(object array, cynorm_tensor *t)
 cdef object new_array(tuple shape, object dtype)
+cdef bint same_shape(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef bint same_kind(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1
 cdef int check_overlap(object out, object array, str name, bint same_allowed, str out_name=*) except -1

@@ -191,8 +191,8 @@ static inline int cynorm_bn_cut(const cynorm_bn_tile *t, const cynorm_bn_block *
     return t->kept_inner && b->n < t->count[0];
 }
 
-/* Ahead of kept rows: in memory, or, where they are cut, in the next one. */
-static int64_t cynorm_bn_kept_ahead(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
+/* How far ahead of rows: in memory, or, where they are cut, in the next one. */
+static int64_t cynorm_bn_rows_ahead(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
                                     const cynorm_bn_block *b) {
     if (next) return next;
     return cynorm_bn_cut(t, b) ? v->stride[2] : CYNORM_BN_KEPT_AHEAD;
@@ -675,7 +675,7 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
         return;                                                                                              \
     } while (0)
     if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS);
-    if (kept && in.n == few * VL && FN(half_of)(0, few, dtype) == CYNORM_BN_IN_ORDER) COMBINE_HELD(few);
+    if (few && kept && in.n == few * VL && FN(half_of)(0, few, dtype) == CYNORM_BN_IN_ORDER) COMBINE_HELD(few);
     for (int64_t r = 0; r < in.count; r++) {
         int64_t i = 0;
         if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
@@ -820,8 +820,6 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
     in.x = FN(view_rows)(t, src, b, s->x, &in.x_step);
     in.together = b->count;
-    in.x_ahead.by = cynorm_bn_kept_ahead(t, src, t->next[0], b);
-    in.g_ahead.by = cynorm_bn_kept_ahead(t, other, t->next[1], b);
     if (!t->kept_inner) {
         in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
         in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
@@ -830,6 +828,9 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
         if (in.together < CYNORM_BN_LEAST) in.together = CYNORM_BN_LEAST;
         in.x_ahead.by = in.together * in.x_step;
         in.g_ahead.by = in.together * other->stride[2];
+    } else {
+        in.x_ahead.by = cynorm_bn_rows_ahead(t, src, t->next[0], b);
+        in.g_ahead.by = cynorm_bn_rows_ahead(t, other, t->next[1], b);
     }
     if (in.x == s->x || src->packed) in.x_ahead = here;
     if (!other->data) return in;
@@ -927,8 +928,7 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
     return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming || cynorm_bn_cut(t, b),
                   .streaming = t->streaming && !v->packed,
-                  .out_ahead = t->streaming || v->packed || !t->large ? 0
-                               : t->kept_inner ? cynorm_bn_kept_ahead(t, v, t->next[2], b) : CYNORM_BN_KEPT_AHEAD};
+                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_rows_ahead(t, v, t->next[2], b) : 0};
 }
 
 #if !CYNORM_DOUBLE

@@ -308,7 +308,7 @@ typedef struct {
     cynorm_activation activation;
     double parameter[3];
     int streaming;     /* whether the outputs bypass the cache */
-    int large;         /* whether the tensors exceed the second-level cache */
+    int fetching;      /* whether they are fetched before they are written: they are past the second-level cache */
     void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 
