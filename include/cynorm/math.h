@@ -148,9 +148,10 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) 
     vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x);
     if (FN(steps)(dtype) == 1 && CYNORM_ESTIMATES >= 14) {
         vec z = FN(rsqrt_estimate)(y), square = y * y, w = square * z;
-        vec d = FN(fma)(-x, square, one), most = d * 0.75f, e = FN(fma)(-(y * z), z, one);
+        vec half_z = (vec)((ivec)z - ((sint_r)1 << CYNORM_MANTISSA)); /* not in the pipes that multiply */
+        vec d = FN(fma)(-x, square, one), half_e = FN(fma)(-(y * z), half_z, FN(splat)(0.5));
         *reciprocal = FN(fma)(d, square, square);
-        return a * FN(fma)(FN(fma)(e, FN(splat)(0.5), most), w, w);
+        return a * FN(fma)(FN(fma)(d, FN(splat)(0.75), half_e), w, w);
     }
     vec w = y * FN(rsqrt_estimate)(x * y);
     /* in one joint step: e = 1 - x^3 w^4; w * (1-e)^-1/4. t = x*w*w first: no product of it leaves the range of x */
