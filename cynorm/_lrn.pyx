@@ -328,6 +328,13 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     set_cut(plan, 3, max(1, min(GROUPS, groups * others / plan.wanted)))
 
 
+cdef void cut_stream(plan_t *plan, int64_t parts, int64_t windows) noexcept nogil:
+    """Into at most as many parts, each of some windows: what these reach beyond it is worked on twice."""
+    parts = min(parts, plan.streamed.extent / (windows * (plan.streamed.left + plan.streamed.right + 1)))
+    if plan.grouped < 0 and parts > 1:
+        set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
+
+
 cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
@@ -362,6 +369,10 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             window = max(1, run_length(plan) * (times_as_long(plan) if i == 0 else 1) / length)
             pieces = ceil_div(plan.level[i].extent, window)
             if pieces * others * beyond < plan.wanted:
+                # first one part of the channels for each thread: runs of all would have two threads at work in each plane
+                if i == 0 and not in_place and others * beyond * TILES < plan.wanted:
+                    cut_stream(plan, ceil_div(plan.wanted, others * beyond * TILES), 6)
+                    others *= plan.cuts[3]
                 pieces = ceil_div(plan.wanted, others * beyond)
                 window = max(1, VECTOR * 8 / length)
                 pieces = min(pieces, ceil_div(plan.level[i].extent, window))
@@ -381,9 +392,8 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan):
                 set_cut(plan, i, ceil_div(plan.cut[i], 2))
                 plan.tile.cut = True
-        window = plan.streamed.left + plan.streamed.right + 1
-        if others < plan.wanted and plan.grouped < 0 and plan.streamed.extent >= 8 * window:
-            set_cut(plan, 3, max(4 * window, ceil_div(plan.streamed.extent, ceil_div(plan.wanted, others))))
+        if others < plan.wanted:
+            cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
     set_slab(plan)
     plan.tiles = count_tiles(plan)
 
