@@ -11,6 +11,7 @@ from benchmarks.targets import Case, run
 
 LARGE = "mb64ic96ih55"
 IN_CACHE = "mb1ic64ih56"
+ONE_IMAGE = "mb1ic96ih55"
 LAYOUTS = ("abx", "axb")
 DIRECTIONS = ("FWD_D", "BWD_D")
 
@@ -27,6 +28,9 @@ def cases():
     for variant in ("beta0.5", "beta1", "beta0.6", "ls3", "ls9", "ls15", "ls31", "ls11beta0.5"):
         for tag, direction in plain:
             yield Case(_words(tag, direction, LARGE + variant), half_of=_words(tag, direction, LARGE))
+    for size, (tag, direction) in itertools.product((7, 15, 31), plain):  # of one image: oneDNN's reference takes seconds
+        within = _words(tag, direction, ONE_IMAGE, "--alg=WITHIN")
+        yield Case(f"{within}ls{size}", half_of=within)
     for tag, direction in itertools.product((*LAYOUTS, "aBx16b"), ("FWD_I", *DIRECTIONS)):
         yield Case(_words(tag, direction, IN_CACHE))
     for tag, direction in itertools.product(LAYOUTS, ("FWD_I", "BWD_D")):

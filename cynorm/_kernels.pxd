@@ -44,7 +44,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int dtype
 
     enum:
-        CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST
+        CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
 
     ctypedef struct cynorm_lrn_window:
         int64_t step, left, right

@@ -21,8 +21,8 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window,
-    cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels, cynorm_tensor, cynorm_window,
+    CYNORM_F64, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_itemsize, cynorm_lrn,
+    cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
@@ -176,7 +176,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window
+    cdef bint along_window, wide
     if not p.within_channel and p.block:
         plan.joint = True
         plan.level[0] = windowed[1]
@@ -193,7 +193,11 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
             along_window = not (
                 transposable and f > 0 and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST
                 and free_axes[0].extent >= VECTOR and contiguous(&free_axes[0], itemsize, DST))
-        if along_window and f > 0 and windowed[w - 1].extent < VECTOR and free_axes[0].extent >= VECTOR:
+        # planes too narrow for vectors, or for windows that registers do not hold, are transposed: pixels of channels
+        wide = transposable and w == 2 and (p.left != p.right or p.left > 2)
+        if along_window and f > 0 and free_axes[0].extent >= VECTOR and (
+                windowed[w - 1].extent < VECTOR
+                or wide and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
             along_window = False
         if along_window:
             plan.level[0] = windowed[w - 1]
@@ -328,10 +332,16 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     set_cut(plan, 3, max(1, min(GROUPS, groups * others / plan.wanted)))
 
 
+cdef int64_t stream_parts(const plan_t *plan, int64_t windows) noexcept nogil:
+    """How many parts of so many windows the stream may be cut into; what these reach beyond one is worked on twice."""
+    if plan.grouped >= 0:
+        return 1
+    return plan.streamed.extent / (windows * (plan.streamed.left + plan.streamed.right + 1))
+
+
 cdef void cut_stream(plan_t *plan, int64_t parts, int64_t windows) noexcept nogil:
-    """Into at most as many parts, each of some windows: what these reach beyond it is worked on twice."""
-    parts = min(parts, plan.streamed.extent / (windows * (plan.streamed.left + plan.streamed.right + 1)))
-    if plan.grouped < 0 and parts > 1:
+    parts = min(parts, stream_parts(plan, windows))
+    if parts > 1:
         set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
 
 
@@ -354,6 +364,10 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         set_cut(plan, 0, max(VECTOR, SLAB / length))
         if plan.level[0].extent < plan.cut[0] * 2:
             set_cut(plan, 0, plan.level[0].extent)
+        # a part for each thread, at least, where the stream cannot be cut into as many
+        pieces = ceil_div(plan.wanted, TILES * others * (beyond / plan.level[0].extent))
+        if in_place or stream_parts(plan, 4) < pieces:
+            set_cut(plan, 0, min(plan.cut[0], whole_vectors(ceil_div(plan.level[0].extent, pieces))))
         length *= plan.cut[0]
         others *= plan.cuts[0]
     # other independent levels: as long as a run should be, but at least the wanted tiles
@@ -369,7 +383,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             window = max(1, run_length(plan) * (times_as_long(plan) if i == 0 else 1) / length)
             pieces = ceil_div(plan.level[i].extent, window)
             if pieces * others * beyond < plan.wanted:
-                # first one part of the channels for each thread: runs of all would have two threads at work in each plane
+                # first a part of the channels for each thread: runs of all would have all threads at work in each plane
                 if i == 0 and not in_place and others * beyond * TILES < plan.wanted:
                     cut_stream(plan, ceil_div(plan.wanted, others * beyond * TILES), 6)
                     others *= plan.cuts[3]

@@ -251,6 +251,9 @@ def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dty
     ("NCHW", "across_channels", (2, 75, 5, 7)),
     ("NCW", "within_channel", (2, 7, 75)),
     ("NCHW", "within_channel", (2, 3, 2, 75)),
+    ("NCHW", "within_channel", (1, 3, 37, 75)),
+    ("NCHW", "within_channel", (1, 37, 19, 11)),
+    ("NHWC", "within_channel", (1, 37, 19, 35)),
 ])  # fmt: skip
 def test_windows_have_the_same_bits_with_omega_kept(layout, region, shape, dtype):
     """Every window, with a workspace that keeps omega, which another loop computes, and without."""
@@ -274,7 +277,7 @@ def test_every_width(width, region):
         check((1, 5, 3, width), dtype, "NCHW", local_size=local_size, region=region)
 
 
-@pytest.mark.parametrize("local_size", [3, 5])
+@pytest.mark.parametrize("local_size", [3, 5, 9])
 @pytest.mark.parametrize("layout", ["NHWC", "nChw16c"])
 @each_dtype
 def test_planes_of_channels(layout, dtype, local_size, isa):
@@ -289,7 +292,7 @@ def test_planes_of_channels(layout, dtype, local_size, isa):
     assert_same_bits(last.backward(diff_dst, src).transpose(0, 3, 1, 2), plain.backward(diff_plain, src_plain))
 
 
-@pytest.mark.parametrize("local_size", [3, 5])
+@pytest.mark.parametrize("local_size", [3, 5, 9, 31])
 @each_dtype
 def test_planes_of_many_rows(dtype, local_size, isa):
     """More rows than are worked on at once, also where threads share a plane or rows do not lie side by side."""
@@ -625,6 +628,33 @@ def test_any_mixture_of_orders_gives_the_same_bits(region, dtype, blocked, shape
         assert_same_bits(seen(out), expected_dst)
         lrn.backward(*views, dst=seen(dst), out=seen(out))
         assert_same_bits(seen(take(out, room)), expected_diff)
+
+
+@each_dtype
+@given(
+    st.tuples(st.integers(1, 2), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40) | st.integers(65, 90)),
+    st.lists(orders(4), min_size=3, max_size=3),
+    st.integers(2, 41),
+    st.sampled_from(("onednn", "onnx", "torch")),
+    st.sampled_from(("out", "src", "diff_dst")),
+)
+def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, window, target):
+    """As a loop for all windows makes them, whose omega is kept, of dense arrays; in place and beside it."""
+    lrn = cynorm.LRN(size, 0.5, region="within_channel", window=window)
+    rng = np.random.default_rng(0)
+    dense = [random_values(rng, shape, dtype, "wide") for _ in range(2)]
+    kept = cynorm.Workspace(cache="always")
+    expected_dst = lrn.forward(dense[0], workspace=kept)
+    expected_diff = lrn.backward(dense[1], dense[0], workspace=kept if dtype.itemsize >= 4 else None)
+    placed = dict(zip(("src", "diff_dst", "out"), map(place, (*dense, np.zeros(shape, dtype)), memories), strict=True))
+    src, diff_dst = placed["src"][0], placed["diff_dst"][0]
+    out, room = placed[target]
+    lrn.backward(diff_dst, src, out=out)
+    assert_same_bits(take(out, room), expected_diff)
+    src[...] = dense[0]
+    out, room = placed["src" if target == "src" else "out"]
+    lrn.forward(src, out=out)
+    assert_same_bits(take(out, room), expected_dst)
 
 
 @each_dtype

@@ -257,8 +257,9 @@ typedef struct { int64_t step, left, right; } cynorm_lrn_window;
 /* The widest window that is summed cell by cell; a wider one is made of sums of 2, 4, 8, ... cells. */
 enum { CYNORM_SUM_DIRECT = 8 };
 
-/* The most slabs of a stream whose operands may be transposed, a tile's part whole: its scratch is of as many rows. */
-enum { CYNORM_TRANSPOSED_MOST = 1024 };
+/* The most slabs of a stream whose operands may be transposed, a tile's part whole: its scratch is of as many rows; the most
+ * pixels of a plane, likewise. */
+enum { CYNORM_TRANSPOSED_MOST = 1024, CYNORM_TRANSPOSED_PIXELS = 4096 };
 
 typedef struct {
     double k, alpha, beta; /* alpha divided by the window's cells already */

@@ -13,7 +13,7 @@
 
 #ifndef CYNORM_LRN_NARROW_H
 #define CYNORM_LRN_NARROW_H
-enum { CYNORM_BLOCK = 4, CYNORM_REACH = 2 }; /* slabs; the most cells on either side but along level 0 */
+enum { CYNORM_BLOCK = 4 }; /* slabs */
 /* Whether there are registers for stages that are late. */
 #ifdef __AVX512F__
 enum { CYNORM_BLOCKS_LATE = 1 };
@@ -26,12 +26,6 @@ enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
  * first level, and about as many to the second. */
 enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512, CYNORM_ROW_AHEAD = 8192 };
 #endif
-
-/* The sum of a window, its latest cell last. */
-CYNORM_INLINE vec FN(sum_cells)(const vec *cell, int reach) {
-    if (reach == 1) return cell[2] + (cell[1] + cell[0]);
-    return cell[4] + ((cell[3] + cell[2]) + (cell[1] + cell[0]));
-}
 
 CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int streaming) {
     if (streaming && n == VL) FN(put_streaming)(p, v, dtype);
@@ -244,23 +238,6 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
 
 /* ---- windows along level 0 ---- */
 
-/* Whether lanes of two vectors can be picked by number. */
-#ifndef CYNORM_PICKS
-#if defined(__AVX2__)
-#define CYNORM_PICKS 1
-#else
-#define CYNORM_PICKS 0
-#endif
-enum { CYNORM_PIECES = 5 }; /* S_1 to S_16, of the windows that reach less than a vector either way */
-#endif
-
-#define window_t FN(cynorm_lrn_window_in_row)
-typedef struct {
-    int64_t n;
-    ivec piece[CYNORM_PIECES]; /* lanes of S_m as far back as the bits of n below m say */
-    ivec window[2];            /* from sums that end at a cell to those around it, and mirrored */
-} window_t;
-
 #define rows_t FN(cynorm_lrn_rows)
 #define row_loop_t FN(cynorm_lrn_row_loop)
 #define strip_t FN(cynorm_lrn_row_strip)
@@ -282,127 +259,6 @@ typedef struct FN(cynorm_lrn_rows) {
     int late; /* of a wide window: how many steps its sums are */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
 } rows_t;
-
-/* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
-CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
-    const vec first = by < 0 ? before : at, second = by < 0 ? at : after;
-#if defined(__AVX512F__) && !defined(__clang__) /* the compiler would take an instruction more */
-#if CYNORM_DOUBLE
-    return (vec)_mm512_alignr_epi64((__m512i)second, (__m512i)first, by < 0 ? VL + by : by);
-#else
-    return (vec)_mm512_alignr_epi32((__m512i)second, (__m512i)first, by < 0 ? VL + by : by);
-#endif
-#endif
-    ivec lane;
-    for (int i = 0; i < VL; i++) lane[i] = i + (by < 0 ? VL + by : by);
-#ifdef __clang__ /* which makes one shuffle of these */
-    vec out;
-    for (int i = 0; i < VL; i++) out[i] = lane[i] < VL ? first[lane[i]] : second[lane[i] - VL];
-    return out;
-#else
-    return __builtin_shuffle(first, second, lane);
-#endif
-}
-
-#if CYNORM_PICKS
-/* What `picked` takes for lanes `by` on in two vectors that follow one another; 0 <= by <= VL. */
-static ivec FN(lanes_from)(int64_t by) {
-    ivec lane;
-#ifdef __AVX512F__
-    for (int i = 0; i < VL; i++) lane[i] = (sint_r)(i + by);
-#else
-    const int words = (int)sizeof(real) / 4;
-    int32_t word[8];
-    for (int i = 0; i < 8; i++) {
-        const int at = i + (int)by * words;
-        word[i] = (at & 7) | (at < 8 ? 0 : INT32_MIN); /* the sign says which vector */
-    }
-    memcpy(&lane, word, sizeof lane);
-#endif
-    return lane;
-}
-
-CYNORM_INLINE vec FN(picked)(vec first, vec second, ivec lane) {
-#if defined(__AVX512F__) && CYNORM_DOUBLE
-    return (vec)_mm512_permutex2var_pd((__m512d)first, (__m512i)lane, (__m512d)second);
-#elif defined(__AVX512F__)
-    return (vec)_mm512_permutex2var_ps((__m512)first, (__m512i)lane, (__m512)second);
-#else
-    const __m256 a = _mm256_permutevar8x32_ps((__m256)first, (__m256i)lane);
-    const __m256 b = _mm256_permutevar8x32_ps((__m256)second, (__m256i)lane);
-    return (vec)_mm256_blendv_ps(a, b, (__m256)lane);
-#endif
-}
-
-static window_t FN(window_of)(const cynorm_lrn_window *w) {
-    window_t out = {.n = w->left + w->right + 1, .window = {FN(lanes_from)(w->right), FN(lanes_from)(w->left)}};
-    for (int64_t l = 0, m = 1; m <= VL; l++, m *= 2) out.piece[l] = FN(lanes_from)(VL - (out.n & (m - 1)));
-    return out;
-}
-#endif
-
-#define EACH_HALF _Pragma("GCC unroll 2") for (int h = 0; h <= halves; h++)
-
-/* What the window sums of a row need of the vectors before: cells or, of a window of five, the sums of two neighbours;
- * total[0]: the last sums of a wide window that were complete. */
-#define sums_t FN(cynorm_lrn_sums)
-typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES]; } sums_t;
-
-/* The window sums at `at`. */
-CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
-    vec cell[2 * CYNORM_REACH + 1];
-#pragma GCC unroll 8
-    for (int j = -reach; j <= reach; j++) cell[reach + j] = j ? FN(shifted)(before, at, after, j) : at;
-    return FN(sum_cells)(cell, reach);
-}
-
-/* Takes the next vector of cells; the window sums of the one before it. Of a window of five, the sum of the two
- * earliest cells is that of the middle and the next one, shifted. By halves, an even cell's neighbours are odd. */
-CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int reach, int halves) {
-    vec at[2] = {s->at[0], s->at[halves]}, pair[2], up[2];
-    EACH_HALF up[h] = FN(shifted)(at[h], at[h], next[h], 1);
-    if (reach == 1 && halves) {
-        sum[0] = at[1] + (at[0] + FN(shifted)(s->before[1], at[1], at[1], -1));
-        sum[1] = up[0] + (at[1] + at[0]);
-    } else if (reach == 1) {
-        sum[0] = up[0] + (at[0] + FN(shifted)(s->before[0], at[0], at[0], -1));
-    } else if (halves) {
-        pair[0] = at[1] + at[0], pair[1] = up[0] + at[1];
-        EACH_HALF sum[h] = up[h] + (pair[h] + FN(shifted)(s->before[h], pair[h], pair[h], -1));
-    } else {
-        pair[0] = up[0] + at[0];
-        sum[0] = FN(shifted)(at[0], at[0], next[0], 2) + (pair[0] + FN(shifted)(s->before[0], pair[0], pair[0], -2));
-    }
-    EACH_HALF s->before[h] = reach == 1 ? at[h] : pair[h], s->at[h] = next[h];
-}
-
-/* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
-CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
-CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 1 : FN(highest)(reach) + 1; }
-
-/* The same for such a window, of a vector `late` earlier: each S_2m is made of the S_m of a step ago, so that no step
- * is one long chain, and with it the sums of the pieces up to 2m, by where they end; last these are shifted to where
- * the windows lie. */
-CYNORM_INLINE vec FN(wide_sum)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
-#if CYNORM_PICKS
-    const int highest = FN(highest)(reach);
-    const vec sum = FN(picked)(s->total[0], s->total[highest], w->window[mirrored]);
-    s->total[0] = s->total[highest];
-#pragma GCC unroll 8
-    for (int l = highest - 1; l >= 0; l--) {
-        const vec level = l ? s->at[l] : next;
-        const vec twice = level + FN(shifted)(s->before[l], level, level, -(1 << l));
-        /* -0 changes nothing that is added to it */
-        vec total = l ? s->total[l] : w->n & 1 ? next : FN(splat)((real)-0.0);
-        if (l + 1 == highest || w->n & 2 << l) total += FN(picked)(s->at[l + 1], twice, w->piece[l + 1]);
-        s->before[l] = level, s->at[l + 1] = twice, s->total[l + 1] = total;
-    }
-    return sum;
-#else
-    (void)s, (void)w, (void)reach, (void)mirrored;
-    return next;
-#endif
-}
 
 /* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
  * loops of their own, so short that the core looks several vectors ahead; what one leaves for the next lies in the
@@ -1162,7 +1018,8 @@ static int FN(constant_reach)(const cynorm_lrn_window *w) {
 
 /* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
-    return !t->windows && t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
+    if (t->windows) return t->windows == 1 && t->window[0].step > 1 && t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
+    return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 
 /* Which of the loops serve a tile, if any. */
@@ -1176,8 +1033,7 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int narrow = t->left && t->left == t->right && t->left <= CYNORM_REACH;
     if (!t->windows && narrow) return FN(BLOCKS);
-    if (!t->windows) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
-    if (!narrow || reach != t->left) return 0;
+    if (!t->windows || !narrow || reach != t->left) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
     if (w->step == 1) return FN(PLANES);
     return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
 }
@@ -1509,7 +1365,7 @@ static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {
     case FN(ROWS): FN(narrow_rows)(t, backward); break;
     case FN(PLANES): FN(narrow_planes)(t, backward); break;
     case FN(WALKS): FN(narrow_walks)(t, backward); break;
-    case FN(SLABS): FN(each_run)(t, backward, FN(run_by_slabs)); break;
+    case FN(SLABS): FN(narrow_slabs)(t, backward); break;
     default: FN(lrn_tile)(t, backward);
     }
 }
@@ -1520,11 +1376,16 @@ static int FN(transposed)(const cynorm_lrn_tile *t, int i) {
     return !FN(contiguous)(FN(view)(t, i)) && FN(transposable)(t) && FN(narrow_kind)(t);
 }
 
-/* A slab's row of a transposed operand is one of dst: the tile's, and the line before it that dst may ask for. */
+/* Bytes of a slab of a transposed operand: rows of dst, the tile's, each with room for the line before it that dst may ask for;
+ * or pixels, without. */
+static int64_t FN(transposed_bytes)(const cynorm_lrn_tile *t) {
+    return t->windows ? t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype) : FN(row_bytes)(t);
+}
+
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     int64_t bytes = FN(transposed)(t, FN(DST)) ? cynorm_unpack_bytes(0) : 0;
     for (int i = 0; i < FN(OPERANDS); i++)
-        if (FN(transposed)(t, i)) bytes += t->extent * FN(row_bytes)(t);
+        if (FN(transposed)(t, i)) bytes += FN(whole_lines)(t->extent * FN(transposed_bytes)(t));
     return (size_t)bytes + FN(kernel_scratch)(t, backward);
 }
 
@@ -1534,16 +1395,16 @@ static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lr
     const int64_t size = cynorm_itemsize(m->dtype);
     return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},
                          {{before + t->count[0], {m->stride[0], size}},
-                          {end - begin, {m->streamed, FN(row_bytes)(t)}},
-                          {.n = 1}},
+                          {end - begin, {m->streamed, FN(transposed_bytes)(t)}},
+                          {t->windows ? t->count[1] : 1, {m->stride[1], t->count[0] * size}}},
                          size, 0};
 }
 
 /* The tile with operands in scratch where their rows are not contiguous, transposed there and back. */
-static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
+static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
     cynorm_lrn_tile u = *t;
     cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
-    const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(row_bytes)(t);
+    const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(transposed_bytes)(t);
     const int64_t reach = (1 + backward) * (t->left + t->right) + CYNORM_BLOCK_MOST;
     const int64_t first = t->begin > reach ? t->begin - reach : 0;
     const int64_t end = t->end + reach < t->extent ? t->end + reach : t->extent;
@@ -1551,17 +1412,34 @@ static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     if (FN(transposed)(t, FN(DST))) free += cynorm_unpack_bytes(0), u.streaming = 0;
     for (int i = 0; i < FN(OPERANDS); i++) {
         if (!FN(transposed)(t, i)) continue;
-        const int64_t before = i != FN(DST) && t->streaming && t->before ? 64 / size : 0;
+        const int64_t before = i != FN(DST) && t->streaming && t->before && !t->windows ? 64 / size : 0;
         cynorm_slab slab = FN(transposed_slab)(t, view[i], free, before, first, end);
         if (i != FN(DST)) cynorm_pack(&slab);
-        *view[i] = (cynorm_lrn_view){free + before * size - first * pitch, pitch, {size}, t->dst.dtype};
-        free += t->extent * pitch;
+        *view[i] = (cynorm_lrn_view){free + before * size - first * pitch, pitch, {size, t->count[0] * size}, t->dst.dtype};
+        free += FN(whole_lines)(t->extent * pitch);
     }
     u.scratch = free;
     FN(run_kernel)(&u, backward);
     if (!FN(transposed)(t, FN(DST))) return;
     cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
     cynorm_unpack(&slab, t->streaming && FN(of_whole_elements)(&t->dst) ? stage : NULL, 0);
+}
+
+static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
+    cynorm_lrn_tile u = *t;
+    cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
+    int transposes = 0;
+    for (int i = 0; i < FN(OPERANDS); i++) transposes |= FN(transposed)(t, i);
+    if (!transposes) {
+        FN(run_kernel)(t, backward);
+        return;
+    }
+    u.count[2] = 1;
+    for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
+        FN(lrn_transposed)(&u, backward);
+        for (int i = 0; i < FN(OPERANDS); i++)
+            if (view[i]->data) view[i]->data += view[i]->stride[2];
+    }
 }
 
 static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }

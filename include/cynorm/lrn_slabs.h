@@ -7,7 +7,11 @@
  * With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the last block
  * left, and of the sums above these keeps S_B alone, of as many blocks before it as a window reaches over: S_2B and S_4B
  * are added up from it. All of it is replaced in place, line by line as it is read: stores elsewhere would each wait
- * for a line of the second-level cache. */
+ * for a line of the second-level cache.
+ *
+ * Windows that lie along rows as well are summed along these first, by the same means: in planes, each row's vectors
+ * follow one another (lrn_window.h); where channels are innermost, a row is taken one vector of them at a time, and its
+ * pixels are to their windows what slabs are to theirs. Then all that strips are is a row. */
 
 #ifndef CYNORM_LRN_SLABS_H
 #define CYNORM_LRN_SLABS_H
@@ -38,12 +42,15 @@ typedef struct {
     real *weighted_out[CYNORM_SLABS];
     real *weighted[CYNORM_SLABS];
     int terms[2], finish[2];              /* which of the slabs have terms, which are finished: from, to */
+    int64_t src_step, diff_step, dst_step; /* bytes from a vector of a slab to the next */
     int64_t src_ahead, diff_ahead;        /* bytes to what is prefetched */
     slab_sums squares, term_sums;
+    real *cells;                          /* what one loop leaves for the next: squares or terms, their window sums */
+    int64_t pitch;                        /* reals from a slab's cells to those of the next */
     coefficients q;
     int streaming;
     const cynorm_late *late;              /* dst of the block before */
-    real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64))); /* window sums, or terms */
+    real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64)));
 } slabs_t;
 
 /* S_B of slab j of the block `back` blocks ago, or, where j < 0, of the one before that; `own`: of this one. */
@@ -105,6 +112,13 @@ CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cel
         if (all || j >= CYNORM_SLABS - low) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
 }
 
+/* The block that was replaced is the last one now. */
+static void FN(turn_blocks)(slab_sums *s) {
+    real *last = s->blocks ? s->block[s->blocks - 1] : NULL;
+    for (int q = s->blocks - 1; q > 0; q--) s->block[q] = s->block[q - 1];
+    s->block[0] = last;
+}
+
 /* Window sums of a strip's `vectors` from element i on; of n lanes. */
 CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64_t n, int dtype, int low) {
     const slab_sums s = b->squares;
@@ -123,15 +137,16 @@ CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64
     }
 }
 
-CYNORM_INLINE void FN(sum_terms)(slabs_t *b, int64_t i, int64_t vectors, int low) {
-    const slab_sums s = b->term_sums;
+/* In place of cells. */
+CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pitch, int64_t i, int64_t vectors, int low) {
+    const slab_sums s = *given;
     for (int64_t v = 0; v < vectors; v++) {
         vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
 #pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) cell[j] = FN(load)(b->strip[j] + v * VL);
+        for (int j = 0; j < CYNORM_SLABS; j++) cell[j] = FN(load)(cells + j * pitch + v * VL);
         FN(sum_slabs_at)(&s, i / VL + v, cell, sum, low);
 #pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(b->strip[j] + v * VL, sum[j]);
+        for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(cells + j * pitch + v * VL, sum[j]);
     }
 }
 
@@ -141,10 +156,10 @@ enum { FN(SLAB_TERMS), FN(SLAB_FORWARD), FN(SLAB_BACKWARD) };
 
 #define slab_row FN(cynorm_lrn_slab_row)
 typedef struct {
-    const char *src, *diff_dst;
+    const char *src, *diff_dst; /* these and the next three from i on */
     char *dst;
-    real *strip, *weighted; /* from i on, and from the row's first element on */
-    int64_t diff_ahead;
+    real *cells, *weighted;
+    int64_t src_step, diff_step, dst_step, diff_ahead;
     coefficients q;
     int streaming;
     const cynorm_late *late; /* piece `row` of it leaves with the row */
@@ -154,17 +169,16 @@ typedef struct {
 /* `together` vectors of it, the first v vectors on from element i; of n lanes. */
 CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, int64_t i, int64_t v, int64_t n, int dtype, int stage, int kind,
                                     int together) {
-    const int64_t size = cynorm_itemsize(dtype), element = i + v * VL;
-    real *strip = r->strip + v * VL, *weighted_row = r->weighted + element;
+    const int64_t size = cynorm_itemsize(dtype);
+    real *cells = r->cells + v * VL, *weighted_row = r->weighted + v * VL;
     vec x[CYNORM_TOGETHER], g[CYNORM_TOGETHER], omega[CYNORM_TOGETHER], out[CYNORM_TOGETHER], weighted[CYNORM_TOGETHER];
 #pragma GCC unroll 4
     for (int k = 0; k < together; k++) {
-        const int64_t at = (element + k * VL) * size;
-        const vec sum = FN(load)(strip + k * VL);
-        x[k] = FN(get)(r->src + at, dtype, n);
+        const vec sum = FN(load)(cells + k * VL);
+        x[k] = FN(get)(r->src + (v + k) * r->src_step, dtype, n);
         if (stage == FN(SLAB_TERMS)) {
-            __builtin_prefetch(r->diff_dst + at + r->diff_ahead, 0, 2);
-            g[k] = FN(get)(r->diff_dst + at, dtype, n);
+            __builtin_prefetch(r->diff_dst + (v + k) * r->diff_step + r->diff_ahead, 0, 2);
+            g[k] = FN(get)(r->diff_dst + (v + k) * r->diff_step, dtype, n);
         }
         if (stage == FN(SLAB_BACKWARD)) out[k] = FN(diff_src_of)(&r->q, x[k], sum, FN(load)(weighted_row + k * VL));
         else omega[k] = FN(omega_of)(&r->q, sum, n);
@@ -173,43 +187,102 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, int64_t i, int64_t v, int
     if (stage == FN(SLAB_FORWARD)) FN(times_powers)(out, x, omega, together, kind, r->q.beta, dtype, NULL);
 #pragma GCC unroll 4
     for (int k = 0; k < together; k++) {
-        char *dst = r->dst + (element + k * VL) * size;
-        if (stage != FN(SLAB_TERMS)) cynorm_send_late(r->late, r->row, r->row + 1, (element + k * VL) * size);
+        char *dst = r->dst + (v + k) * r->dst_step;
+        if (stage != FN(SLAB_TERMS)) cynorm_send_late(r->late, r->row, r->row + 1, (i + (v + k) * VL) * size);
         if (stage == FN(SLAB_TERMS)) {
             FN(store)(weighted_row + k * VL, weighted[k]);
-            FN(store)(strip + k * VL, FN(part)(out[k], (vec){0}, n));
+            FN(store)(cells + k * VL, FN(part)(out[k], (vec){0}, n));
         } else if (r->streaming && n == VL) FN(put_streaming)(dst, out[k], dtype);
         else FN(put)(dst, out[k], dtype, n);
     }
 }
 
-CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t vectors, int64_t n, int dtype, int stage, int kind,
-                                 int together) {
+CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t others, int64_t n, int dtype, int stage,
+                                 int kind, int together) {
+    const int64_t vectors = whole + others;
     const int terms = stage == FN(SLAB_TERMS), *range = terms ? b->terms : b->finish;
     for (int j = range[0], end = range[1]; j < end; j++) {
-        const slab_row r = {terms ? b->middle[j] : b->src[j], b->diff_dst[j], b->dst[j], b->strip[j],
-                            terms ? b->weighted_out[j] : b->weighted[j], b->diff_ahead, b->q, b->streaming,
-                            b->late, j};
+        const int64_t at = i / VL;
+        const slab_row r = {(terms ? b->middle[j] : b->src[j]) + at * b->src_step, b->diff_dst[j] + at * b->diff_step,
+                            b->dst[j] + at * b->dst_step, b->cells + j * b->pitch, (terms ? b->weighted_out[j] : b->weighted[j]) + i,
+                            b->src_step, b->diff_step, b->dst_step, b->diff_ahead, b->q, b->streaming, b->late, j};
         int64_t v = 0;
-        if (n < VL) FN(slab_vectors)(&r, i, v++, n, dtype, stage, kind, 1);
-        for (; v + together <= vectors; v += together) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, together);
-        for (; v < vectors; v++) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, 1);
+        for (; v + together <= whole; v += together) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, together);
+        for (; v < vectors; v++) FN(slab_vectors)(&r, i, v, v < whole ? VL : n, dtype, stage, kind, 1);
     }
     for (int64_t v = 0; !terms && range[1] < CYNORM_SLABS && v < vectors; v++)
         cynorm_send_late(b->late, range[1], CYNORM_SLABS, (i + v * VL) * cynorm_itemsize(dtype));
 }
 
+/* ---- windows along the rows of a block, in place of the cells ---- */
+
+#if CYNORM_PICKS
+/* Of a plane: rows of vectors, one of zeros behind each. */
+CYNORM_INLINE void FN(sum_along_lanes)(real *cells, int64_t vectors, const window_t *given, int mirrored, int reach) {
+    if (reach < -VL) return; /* no such window */
+    const window_t window = *given;
+    sums_t s = {0};
+    real *out = cells - FN(late)(reach) * VL;
+    for (int64_t v = 0; v < vectors; v++)
+        FN(store)(out + v * VL, FN(wide_sum)(&s, FN(load)(cells + v * VL), &window, reach, mirrored));
+    for (int64_t v = vectors; v < vectors + FN(late)(reach); v++)
+        FN(store)(out + v * VL, FN(wide_sum)(&s, (vec){0}, &window, reach, mirrored));
+}
+#endif
+
+/* Of a row whose pixels are vectors: *s is of one vector, `right` the pixels that a window reaches on. */
+CYNORM_INLINE void FN(sum_along_pixels)(slab_sums *s, real *cells, int64_t pixels, int64_t right, int low) {
+    for (int64_t p = 0; p < pixels + right; p += CYNORM_SLABS) {
+        vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_SLABS; j++) cell[j] = p + j < pixels ? FN(load)(cells + (p + j) * VL) : (vec){0};
+        FN(sum_slabs_at)(s, 0, cell, sum, low);
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_SLABS; j++) {
+            const int64_t at = p + j - right;
+            if (at >= 0 && at < pixels) FN(store)(cells + at * VL, sum[j]);
+        }
+        FN(turn_blocks)(s);
+    }
+}
+
+/* The squares of a row, whose vectors have n lanes. */
+CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, int64_t ahead, int64_t vectors, int64_t n,
+                                  int dtype) {
+    for (int64_t v = 0; v < vectors; v++, src += step) {
+        __builtin_prefetch(src + ahead, 0, 2);
+        const vec x = FN(get)(src, dtype, n);
+        FN(store)(cells + v * VL, x * x);
+    }
+}
+
 /* ---- compiled: sums for each storage type and n mod B; terms and results for each, with beta 3/4, with 1/2, 1
- * and 0, and any. Of n lanes: where these are no vector, `vectors` is 1. ---- */
+ * and 0, and any; of whole vectors, and of others of n lanes. ---- */
 
 #define CYNORM_SLAB_LOOP(name, ...)                                                                                    \
-    static __attribute__((noinline)) void FN(slab_##name)(slabs_t *b, int64_t i, int64_t vectors, int64_t n) {         \
+    static __attribute__((noinline)) void FN(slab_##name)(slabs_t *b, int64_t i, int64_t whole, int64_t others,        \
+                                                         int64_t n) {                                                  \
         __VA_ARGS__;                                                                                                   \
     }
 #define CYNORM_SQUARES(T, low)                                                                                         \
-    CYNORM_SLAB_LOOP(squares_##T##_##low, if (n == VL) FN(sum_squares)(b, i, vectors, VL, CYNORM_##T, low);            \
-                                          else FN(sum_squares)(b, i, 1, n, CYNORM_##T, low))
-#define CYNORM_SUMS(T, low) CYNORM_SLAB_LOOP(sums_##low, (void)n; FN(sum_terms)(b, i, vectors, low))
+    CYNORM_SLAB_LOOP(squares_##T##_##low, if (whole) FN(sum_squares)(b, i, whole, VL, CYNORM_##T, low);                \
+                                          if (others) FN(sum_squares)(b, i + whole * VL, 1, n, CYNORM_##T, low))
+#define CYNORM_SUMS(T, low)                                                                                            \
+    CYNORM_SLAB_LOOP(sums_##low, (void)n;                                                                              \
+                     FN(sum_strip)(&b->term_sums, b->strip[0], CYNORM_STRIP * VL, i, whole + others, low))             \
+    static __attribute__((noinline)) void FN(row_sums_##low)(const slab_sums *s, real *cells, int64_t pitch,           \
+                                                             int64_t vectors) {                                        \
+        FN(sum_strip)(s, cells, pitch, 0, vectors, low);                                                               \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void FN(pixel_sums_##low)(slab_sums *s, real *cells, int64_t pixels,              \
+                                                               int64_t right) {                                        \
+        FN(sum_along_pixels)(s, cells, pixels, right, low);                                                            \
+    }
+#define CYNORM_LANE_SUMS(name, reach)                                                                                  \
+    static __attribute__((noinline)) void FN(lane_sums_##name)(real *cells, int64_t vectors, const window_t *w,        \
+                                                               int mirrored) {                                         \
+        FN(sum_along_lanes)(cells, vectors, w, mirrored, reach);                                                       \
+    }
 #if defined(__AVX512F__)
 #define CYNORM_LOWS(each, T) each(T, 0) each(T, 1) each(T, 2) each(T, 3) each(T, 4) each(T, 5) each(T, 6) each(T, 7)
 #else
@@ -217,9 +290,14 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t vectors, int64_t
 #endif
 #define CYNORM_SLAB_POWERS(T, name, stage, kind, together)                                                             \
     CYNORM_SLAB_LOOP(stage##_##T##_##name, const int beta = kind;                                                      \
-                     FN(slab_rows)(b, i, vectors, n, CYNORM_##T, FN(SLAB_##stage), beta, together))
+                     FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together))
 #define CYNORM_SLAB_LOOPS(T)                                                                                           \
     CYNORM_LOWS(CYNORM_SQUARES, T)                                                                                     \
+    static __attribute__((noinline)) void FN(square_row_##T)(real *cells, const char *src, int64_t step,               \
+                                                             int64_t ahead, int64_t vectors, int64_t n) {              \
+        if (n == VL) FN(square_row)(cells, src, step, ahead, vectors, VL, CYNORM_##T);                                 \
+        else FN(square_row)(cells, src, step, ahead, vectors, n, CYNORM_##T);                                          \
+    }                                                                                                                  \
     CYNORM_SLAB_POWERS(T, usual, TERMS, CYNORM_BETA_THREE_QUARTERS, 1)                                                 \
     CYNORM_SLAB_POWERS(T, special, TERMS, cynorm_special_beta(b->q.beta), 1)                                           \
     CYNORM_SLAB_POWERS(T, any, TERMS, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                                \
@@ -229,13 +307,15 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t vectors, int64_t
     CYNORM_SLAB_POWERS(T, none, BACKWARD, CYNORM_BETA_ZERO, 1)
 #define CYNORM_SQUARES_OF(T, low) FN(slab_squares_##T##_##low),
 #define CYNORM_SUMS_OF(T, low) FN(slab_sums_##low),
+#define CYNORM_ROW_SUMS_OF(T, low) FN(row_sums_##low),
+#define CYNORM_PIXEL_SUMS_OF(T, low) FN(pixel_sums_##low),
 #define CYNORM_SLAB_CHOICE(T, stage)                                                                                   \
     {FN(slab_##stage##_##T##_special), FN(slab_##stage##_##T##_usual), FN(slab_##stage##_##T##_any)}
 #define CYNORM_SLAB_CHOICES(T)                                                                                         \
     [CYNORM_##T] = {{CYNORM_LOWS(CYNORM_SQUARES_OF, T)}, CYNORM_SLAB_CHOICE(T, TERMS), CYNORM_SLAB_CHOICE(T, FORWARD), \
-                    FN(slab_BACKWARD_##T##_none)}
+                    FN(slab_BACKWARD_##T##_none), FN(square_row_##T)}
 #define slab_loop FN(cynorm_lrn_slab_loop)
-typedef void (*slab_loop)(slabs_t *, int64_t i, int64_t vectors, int64_t n);
+typedef void (*slab_loop)(slabs_t *, int64_t i, int64_t whole, int64_t others, int64_t n);
 CYNORM_LOWS(CYNORM_SUMS, )
 #if CYNORM_DOUBLE
 CYNORM_SLAB_LOOPS(F64)
@@ -244,8 +324,23 @@ CYNORM_SLAB_LOOPS(F32)
 CYNORM_SLAB_LOOPS(F16)
 CYNORM_SLAB_LOOPS(BF16)
 #endif
-static const slab_loop FN(slab_term_sums)[CYNORM_SLABS] = {CYNORM_LOWS(CYNORM_SUMS_OF, )};
-static const struct { slab_loop squares[CYNORM_SLABS], terms[3], forward[3], backward; } FN(slab_loops)[] = {
+static const slab_loop FN(strip_sums)[CYNORM_SLABS] = {CYNORM_LOWS(CYNORM_SUMS_OF, )};
+static void (*const FN(row_sums)[CYNORM_SLABS])(const slab_sums *, real *, int64_t, int64_t) = {
+    CYNORM_LOWS(CYNORM_ROW_SUMS_OF, )};
+static void (*const FN(pixel_sums)[CYNORM_SLABS])(slab_sums *, real *, int64_t, int64_t) = {
+    CYNORM_LOWS(CYNORM_PIXEL_SUMS_OF, )};
+#if CYNORM_PICKS /* by the highest bit of n */
+CYNORM_LANE_SUMS(2, -2)
+CYNORM_LANE_SUMS(4, -4)
+CYNORM_LANE_SUMS(8, -8)
+CYNORM_LANE_SUMS(16, -16)
+static void (*const FN(lane_sums)[])(real *, int64_t, const window_t *, int) = {
+    FN(lane_sums_2), FN(lane_sums_4), FN(lane_sums_8), FN(lane_sums_16)};
+#endif
+static const struct {
+    slab_loop squares[CYNORM_SLABS], terms[3], forward[3], backward;
+    void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
+} FN(slab_loops)[] = {
 #if CYNORM_DOUBLE
     CYNORM_SLAB_CHOICES(F64)
 #else
@@ -260,49 +355,63 @@ static const struct { slab_loop squares[CYNORM_SLABS], terms[3], forward[3], bac
 #undef CYNORM_SLAB_LOOPS
 #undef CYNORM_SQUARES_OF
 #undef CYNORM_SUMS_OF
+#undef CYNORM_ROW_SUMS_OF
+#undef CYNORM_PIXEL_SUMS_OF
+#undef CYNORM_LANE_SUMS
 #undef CYNORM_SLAB_CHOICE
 #undef CYNORM_SLAB_CHOICES
 
 /* ---- tiles ---- */
 
+/* Whether windows lie along rows whose pixels are vectors; else those of rows, if any, lie along lanes. */
+static int FN(by_pixels)(const cynorm_lrn_tile *t) { return t->windows && t->window[0].step > 1; }
+
 /* Vectors of a slab. */
-static int64_t FN(slab_length)(const cynorm_lrn_tile *t) { return (t->count[0] + CYNORM_OVERLAP + VL - 1) / VL; }
+static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
+    return FN(by_pixels)(t) ? t->count[1] : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
+}
 
-/* Blocks before one whose S_B a window needs. */
-static int FN(slab_blocks)(const cynorm_lrn_tile *t) { return (int)((t->left + t->right) / CYNORM_SLABS); }
+/* Cells of a window; blocks before one whose S_B it needs; reals of a slab_sums. */
+static int64_t FN(slabs_of)(const cynorm_lrn_tile *t) { return t->left + t->right + 1; }
+static int64_t FN(pixels_of)(const cynorm_lrn_tile *t) { return t->window[0].left + t->window[0].right + 1; }
+static int FN(slab_blocks)(int64_t n) { return (int)((n - 1) / CYNORM_SLABS); }
+static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors) {
+    return vectors * ((1 + FN(slab_blocks)(n)) * CYNORM_SLABS * VL);
+}
 
-/* Reals of a slab_sums. */
-static int64_t FN(slab_sums_size)(const cynorm_lrn_tile *t) {
-    return FN(slab_length)(t) * ((1 + FN(slab_blocks)(t)) * CYNORM_SLABS * VL);
+enum { FN(CELLS_MARGIN) = CYNORM_PIECES * VL }; /* in front, as sums are late */
+/* Bytes of scratch for cells of whole rows, and for sums of their pixels: a multiple of a line. */
+static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
+    const int64_t vectors = CYNORM_PIECES + CYNORM_SLABS * FN(slab_length)(t);
+    return (vectors * VL + FN(slab_sums_size)(FN(pixels_of)(t), 1)) * (int64_t)sizeof(real);
 }
 
 /* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst. */
 static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t rows = 1 + (backward ? t->left + CYNORM_SLABS : 0), row = FN(slab_length)(t) * VL + VL;
-    const int64_t reals = (1 + backward) * FN(slab_sums_size)(t) + rows * row;
-    return sizeof(slabs_t) + (size_t)(reals * (int64_t)sizeof(real) + 2 * FN(stage_bytes)(t, CYNORM_SLABS));
+    const int64_t length = FN(slab_length)(t), rows = 1 + (backward ? t->left + CYNORM_SLABS : 0);
+    const int64_t reals = (1 + backward) * FN(slab_sums_size)(FN(slabs_of)(t), length) + rows * (length + 1) * VL;
+    return sizeof(slabs_t) + (size_t)((t->windows ? FN(along_bytes)(t) : 0) + reals * (int64_t)sizeof(real) +
+                                      2 * FN(stage_bytes)(t, CYNORM_SLABS));
 }
 
-/* Whether this serves a tile whose rows are contiguous, windows along the stream alone. In planes smaller than a vector,
- * lrn.h's loop goes from one to the next; the end of a larger one has to write the line that it shares with the tile before. */
+/* Whether this serves a tile whose rows are contiguous. In planes smaller than a vector, lrn.h's loop goes from one to the
+ * next; the end of a larger one has to write the line that it shares with the tile before. */
 static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
-    const int64_t n = t->left + t->right + 1;
-    return (t->count[0] >= VL || t->before) && n > 1 && n <= CYNORM_SLABS_MOST;
+    const cynorm_lrn_window *w = &t->window[0];
+    const int64_t n = FN(slabs_of)(t);
+    if (n == 1 || n > CYNORM_SLABS_MOST) return 0;
+    if (!t->windows) return t->count[0] >= VL || t->before;
+    if (t->windows > 1 || FN(pixels_of)(t) == 1) return 0;
+    if (w->step == 1) return CYNORM_PICKS && w->left < VL && w->right < VL;
+    return w->step == t->pitch[1] && t->count[0] >= VL && FN(pixels_of)(t) <= CYNORM_SLABS_MOST;
 }
 
-static slab_sums FN(slab_sums_in)(const cynorm_lrn_tile *t, real *scratch) {
-    slab_sums s = {.n = t->left + t->right + 1, .blocks = FN(slab_blocks)(t), .kept = scratch};
+static slab_sums FN(slab_sums_in)(real *scratch, int64_t n, int64_t vectors) {
+    slab_sums s = {.n = n, .blocks = FN(slab_blocks)(n), .kept = scratch};
     s.pitch = s.blocks * CYNORM_SLABS * VL;
-    memset(scratch, 0, (size_t)FN(slab_sums_size)(t) * sizeof(real));
-    for (int q = 0; q < s.blocks; q++) s.block[q] = scratch + (FN(slab_length)(t) + q) * (CYNORM_SLABS * VL);
+    memset(scratch, 0, (size_t)FN(slab_sums_size)(n, vectors) * sizeof(real));
+    for (int q = 0; q < s.blocks; q++) s.block[q] = scratch + (vectors + q) * (CYNORM_SLABS * VL);
     return s;
-}
-
-/* The block that was replaced is the last one now. */
-static void FN(turn_blocks)(slab_sums *s) {
-    real *last = s->blocks ? s->block[s->blocks - 1] : NULL;
-    for (int q = s->blocks - 1; q > 0; q--) s->block[q] = s->block[q - 1];
-    s->block[0] = last;
 }
 
 /* Which of the CYNORM_SLABS slabs from `first` on lie in [begin, end). */
@@ -313,44 +422,112 @@ static void FN(slab_range)(int *range, int64_t first, int64_t begin, int64_t end
     }
 }
 
+/* What windows along rows need. */
+#define along_t FN(cynorm_lrn_along)
+typedef struct {
+    real *cells;                   /* rows of vectors, in planes with one of zeros behind each */
+    int64_t pitch;                 /* reals from a row to the next */
+    int64_t whole, vectors, lanes; /* of a row: whole vectors, all; lanes of the others */
+    const cynorm_lrn_window *window;
+    real *sums;                    /* of pixels */
+    window_t in_lanes;
+} along_t;
+
+static along_t FN(along)(const cynorm_lrn_tile *t) {
+    along_t a = {(real *)t->scratch + FN(CELLS_MARGIN), FN(slab_length)(t) * VL, .window = &t->window[0]};
+    a.sums = a.cells + CYNORM_SLABS * a.pitch;
+    if (FN(by_pixels)(t)) {
+        a.vectors = a.whole = t->count[1];
+        return a;
+    }
+    a.whole = t->count[0] / VL, a.vectors = (t->count[0] + VL - 1) / VL, a.lanes = t->count[0] % VL;
+#if CYNORM_PICKS
+    a.in_lanes = FN(window_of)(&t->window[0]);
+#endif
+    return a;
+}
+
+static void FN(square_rows)(const slabs_t *b, const along_t *a, int dtype) {
+    void (*const square)(real *, const char *, int64_t, int64_t, int64_t, int64_t) = FN(slab_loops)[dtype].square_row;
+    for (int j = 0; j < CYNORM_SLABS; j++) {
+        real *row = a->cells + j * a->pitch;
+        if (!b->newest[j]) {
+            memset(row, 0, (size_t)a->pitch * sizeof(real));
+            continue;
+        }
+        if (a->whole) square(row, b->newest[j], b->src_step, b->src_ahead, a->whole, VL);
+        if (a->whole < a->vectors)
+            square(row + a->whole * VL, b->newest[j] + a->whole * b->src_step, b->src_step, b->src_ahead,
+                   a->vectors - a->whole, a->lanes);
+    }
+}
+
+/* Windows of squares, or mirrored ones of terms. */
+static void FN(sum_rows_along)(const along_t *a, int mirrored) {
+    const int64_t n = a->window->left + a->window->right + 1;
+#if CYNORM_PICKS
+    if (a->window->step == 1) {
+        for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(a->cells + j * a->pitch + a->vectors * VL, (vec){0});
+        FN(lane_sums)[62 - __builtin_clzll((uint64_t)n)](a->cells, CYNORM_SLABS * a->pitch / VL, &a->in_lanes, mirrored);
+        return;
+    }
+#endif
+    for (int j = 0; j < CYNORM_SLABS; j++) {
+        slab_sums s = FN(slab_sums_in)(a->sums, n, 1);
+        FN(pixel_sums)[n % CYNORM_SLABS](&s, a->cells + j * a->pitch, a->vectors,
+                                         mirrored ? a->window->left : a->window->right);
+    }
+}
+
 /* Slab c gives its squares, the slab `right` before it its terms, and the one another `left` before that is finished;
- * forward has no terms. */
-static void FN(run_by_slabs)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
-    const int64_t size = cynorm_itemsize(t->src.dtype), row = FN(slab_length)(t) * VL + VL;
+ * forward has no terms. `along`: of windows along rows. */
+static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int backward, int64_t src_at, int64_t diff_at,
+                          int64_t dst_at) {
+    const int64_t size = cynorm_itemsize(t->src.dtype), row = (FN(slab_length)(t) + 1) * VL, n = FN(slabs_of)(t);
     const int64_t weighted_rows = t->left + CYNORM_SLABS, late = t->right + (backward ? t->left : 0);
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;
     const int64_t terms_end = t->end + t->left < t->extent ? t->end + t->left : t->extent;
     const int64_t least = t->begin - t->left - (backward ? t->right : 0), needed = least < 0 ? 0 : least;
     /* the first slab that is finished is the first of its block */
     const int64_t first = t->begin + late - (t->begin + late - needed + CYNORM_SLABS - 1) / CYNORM_SLABS * CYNORM_SLABS;
-    const int kind = cynorm_beta_kind(t->beta), dtype = t->src.dtype;
+    const int kind = cynorm_beta_kind(t->beta), dtype = t->src.dtype, pixels = FN(by_pixels)(t);
     const int power = kind == CYNORM_BETA_ANY ? 2 : kind == CYNORM_BETA_THREE_QUARTERS;
-    slabs_t *b = t->scratch;
-    real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * FN(slab_sums_size)(t), *weighted = zeros + row;
+    const int64_t sums_size = FN(slab_sums_size)(n, FN(slab_length)(t));
+    slabs_t *b = (slabs_t *)((char *)t->scratch + (along ? FN(along_bytes)(t) : 0));
+    real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * sums_size, *weighted = zeros + row;
+    real *free = weighted + (backward ? weighted_rows * row : 0);
     out_t out;
-    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, (char *)(weighted + (backward ? weighted_rows * row : 0)));
+    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, (char *)free);
+    if (pixels) out.staged = 0, out.dst += out.overlap, out.overlap = 0;
     const char *src = t->src.data + src_at - out.overlap;
     const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
     b->q = FN(coefficients_of)(t);
+    b->src_step = pixels ? t->src.stride[1] : VL * size;
+    b->diff_step = pixels ? t->diff_dst.stride[1] : VL * size;
+    b->dst_step = pixels ? t->dst.stride[1] : VL * size;
     b->src_ahead = CYNORM_SLABS * t->src.streamed, b->diff_ahead = CYNORM_SLABS * t->diff_dst.streamed;
-    b->squares = FN(slab_sums_in)(t, sums);
-    if (backward) b->term_sums = FN(slab_sums_in)(t, sums + FN(slab_sums_size)(t));
+    b->squares = FN(slab_sums_in)(sums, n, FN(slab_length)(t));
+    if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, FN(slab_length)(t));
     memset(zeros, 0, (size_t)row * sizeof(real));
     b->streaming = out.streaming, b->late = &out.late;
-    const int64_t n = b->squares.n, length = out.row / size;
+    b->cells = along ? along->cells : b->strip[0], b->pitch = along ? along->pitch : CYNORM_STRIP * VL;
+    const int64_t length = out.row / size;
     const slab_loop squares = FN(slab_loops)[dtype].squares[n % CYNORM_SLABS];
-    const slab_loop make_terms = FN(slab_loops)[dtype].terms[power], sum_terms = FN(slab_term_sums)[n % CYNORM_SLABS];
+    const slab_loop make_terms = FN(slab_loops)[dtype].terms[power], sum_terms = FN(strip_sums)[n % CYNORM_SLABS];
+    void (*const sum_rows)(const slab_sums *, real *, int64_t, int64_t) = FN(row_sums)[n % CYNORM_SLABS];
     const slab_loop finish = backward ? FN(slab_loops)[dtype].backward : FN(slab_loops)[dtype].forward[power];
     for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {
         const int64_t middle = c - t->right, done = c - late;
         FN(slab_range)(b->terms, middle, terms_begin, terms_end);
         FN(slab_range)(b->finish, done, t->begin, t->end);
-        const int sums_of_terms = backward && middle + CYNORM_SLABS > terms_begin, finishes = done >= t->begin;
+        const int sums_of_squares = !backward || middle < terms_end, finishes = done >= t->begin;
+        const int sums_of_terms = backward && middle + CYNORM_SLABS > terms_begin;
         if (turn >= weighted_rows) turn -= weighted_rows;
         for (int j = 0; j < CYNORM_SLABS; j++) {
             const int64_t slot = turn + j < weighted_rows ? turn + j : turn + j - weighted_rows;
             const int64_t earlier = slot + CYNORM_SLABS; /* by `left`, around the ring */
-            b->newest[j] = c + j >= 0 && c + j < t->extent ? src + (c + j) * t->src.streamed : (const char *)zeros;
+            const char *none = along ? NULL : (const char *)zeros;
+            b->newest[j] = c + j >= 0 && c + j < t->extent ? src + (c + j) * t->src.streamed : none;
             b->middle[j] = src + (middle + j) * t->src.streamed;
             b->diff_dst[j] = diff_dst + (middle + j) * t->diff_dst.streamed;
             b->src[j] = src + (done + j) * t->src.streamed;
@@ -358,18 +535,32 @@ static void FN(run_by_slabs)(const cynorm_lrn_tile *t, int backward, int64_t src
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
-        for (int64_t i = 0, vectors; i < length; i += vectors * VL) {
-            const int64_t left = length - i, whole = left / VL, strips = (whole + CYNORM_STRIP - 1) / CYNORM_STRIP;
-            const int64_t lanes = whole ? VL : left;
-            vectors = whole ? (whole + strips - 1) / strips : 1;
-            if (!backward || middle < terms_end) squares(b, i, vectors, lanes);
+        if (along && sums_of_squares) {
+            FN(square_rows)(b, along, dtype);
+            FN(sum_rows_along)(along, 0);
+            sum_rows(&b->squares, along->cells, along->pitch, along->vectors);
+        }
+        if (along && sums_of_terms) {
+            make_terms(b, 0, along->whole, along->vectors - along->whole, along->lanes);
+            for (int j = 0; j < CYNORM_SLABS; j++)
+                if (j < b->terms[0] || j >= b->terms[1])
+                    memset(along->cells + j * along->pitch, 0, (size_t)along->pitch * sizeof(real));
+            FN(sum_rows_along)(along, 1);
+            sum_rows(&b->term_sums, along->cells, along->pitch, along->vectors);
+        }
+        if (along && finishes) finish(b, 0, along->whole, along->vectors - along->whole, along->lanes);
+        for (int64_t i = 0, vectors; !along && i < length; i += vectors * VL) {
+            const int64_t left = length - i, all = left / VL, strips = (all + CYNORM_STRIP - 1) / CYNORM_STRIP;
+            const int64_t whole = all ? (all + strips - 1) / strips : 0;
+            vectors = all ? whole : 1;
+            if (sums_of_squares) squares(b, i, whole, !all, left);
             if (sums_of_terms) {
-                make_terms(b, i, vectors, lanes);
+                make_terms(b, i, whole, !all, left);
                 for (int j = 0; j < CYNORM_SLABS; j++)
                     if (j < b->terms[0] || j >= b->terms[1]) memset(b->strip[j], 0, (size_t)(vectors * VL) * sizeof(real));
-                sum_terms(b, i, vectors, lanes);
+                sum_terms(b, i, whole, !all, left);
             }
-            if (finishes) finish(b, i, vectors, lanes);
+            if (finishes) finish(b, i, whole, !all, left);
         }
         FN(turn_blocks)(&b->squares);
         if (backward) FN(turn_blocks)(&b->term_sums);
@@ -388,7 +579,24 @@ static void FN(each_run)(const cynorm_lrn_tile *t, int backward,
         }
 }
 
+/* Likewise, and each vector of channels whose pixels have windows. */
+static void FN(narrow_slabs)(const cynorm_lrn_tile *t, int backward) {
+    const int pixels = FN(by_pixels)(t);
+    const int64_t size = cynorm_itemsize(t->src.dtype), runs = pixels ? 1 : t->count[1], step = pixels ? VL : t->count[0];
+    along_t along = {0};
+    if (t->windows) along = FN(along)(t);
+    for (int64_t i2 = 0; i2 < t->count[2]; i2++)
+        for (int64_t i1 = 0; i1 < runs; i1++)
+            for (int64_t i = 0; i < t->count[0]; i += step) {
+                if (pixels) along.lanes = t->count[0] - i, along.whole = along.lanes < VL ? 0 : along.vectors;
+#define AT(name) i * size + i1 * t->name.stride[1] + i2 * t->name.stride[2]
+                FN(run_slabs)(t, t->windows ? &along : NULL, backward, AT(src), AT(diff_dst), AT(dst));
+#undef AT
+            }
+}
+
 #undef slab_sums
+#undef along_t
 #undef slabs_t
 #undef slab_row
 #undef slab_loop

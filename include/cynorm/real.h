@@ -26,6 +26,7 @@
 #include "activation.h"
 #include "lrn.h"
 #include "lrn_stage.h"
+#include "lrn_window.h"
 #include "lrn_slabs.h"
 #include "lrn_narrow.h"
 #include "batch_norm.h"

@@ -1,0 +1,146 @@
+/* LRN: windows of cells that lie in a row, summed in registers, in lrn.h's order. A template, see types.h. */
+
+/* Whether lanes of two vectors can be picked by number. */
+#ifndef CYNORM_PICKS
+#if defined(__AVX2__)
+#define CYNORM_PICKS 1
+#else
+#define CYNORM_PICKS 0
+#endif
+enum { CYNORM_REACH = 2 };  /* the most cells on either side, where windows are constants */
+enum { CYNORM_PIECES = 5 }; /* S_1 to S_16, of the windows that reach less than a vector either way */
+#endif
+
+/* The sum of a window, its latest cell last. */
+CYNORM_INLINE vec FN(sum_cells)(const vec *cell, int reach) {
+    if (reach == 1) return cell[2] + (cell[1] + cell[0]);
+    return cell[4] + ((cell[3] + cell[2]) + (cell[1] + cell[0]));
+}
+
+#define window_t FN(cynorm_lrn_window_in_row)
+typedef struct {
+    int64_t n;
+    ivec piece[CYNORM_PIECES]; /* lanes of S_m as far back as the bits of n below m say */
+    ivec window[2];            /* from sums that end at a cell to those around it, and mirrored */
+} window_t;
+
+/* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
+CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
+    const vec first = by < 0 ? before : at, second = by < 0 ? at : after;
+#if defined(__AVX512F__) && !defined(__clang__) /* the compiler would take an instruction more */
+#if CYNORM_DOUBLE
+    return (vec)_mm512_alignr_epi64((__m512i)second, (__m512i)first, by < 0 ? VL + by : by);
+#else
+    return (vec)_mm512_alignr_epi32((__m512i)second, (__m512i)first, by < 0 ? VL + by : by);
+#endif
+#endif
+    ivec lane;
+    for (int i = 0; i < VL; i++) lane[i] = i + (by < 0 ? VL + by : by);
+#ifdef __clang__ /* which makes one shuffle of these */
+    vec out;
+    for (int i = 0; i < VL; i++) out[i] = lane[i] < VL ? first[lane[i]] : second[lane[i] - VL];
+    return out;
+#else
+    return __builtin_shuffle(first, second, lane);
+#endif
+}
+
+#if CYNORM_PICKS
+/* What `picked` takes for lanes `by` on in two vectors that follow one another; 0 <= by <= VL. */
+static ivec FN(lanes_from)(int64_t by) {
+    ivec lane;
+#ifdef __AVX512F__
+    for (int i = 0; i < VL; i++) lane[i] = (sint_r)(i + by);
+#else
+    const int words = (int)sizeof(real) / 4;
+    int32_t word[8];
+    for (int i = 0; i < 8; i++) {
+        const int at = i + (int)by * words;
+        word[i] = (at & 7) | (at < 8 ? 0 : INT32_MIN); /* the sign says which vector */
+    }
+    memcpy(&lane, word, sizeof lane);
+#endif
+    return lane;
+}
+
+CYNORM_INLINE vec FN(picked)(vec first, vec second, ivec lane) {
+#if defined(__AVX512F__) && CYNORM_DOUBLE
+    return (vec)_mm512_permutex2var_pd((__m512d)first, (__m512i)lane, (__m512d)second);
+#elif defined(__AVX512F__)
+    return (vec)_mm512_permutex2var_ps((__m512)first, (__m512i)lane, (__m512)second);
+#else
+    const __m256 a = _mm256_permutevar8x32_ps((__m256)first, (__m256i)lane);
+    const __m256 b = _mm256_permutevar8x32_ps((__m256)second, (__m256i)lane);
+    return (vec)_mm256_blendv_ps(a, b, (__m256)lane);
+#endif
+}
+
+static window_t FN(window_of)(const cynorm_lrn_window *w) {
+    window_t out = {.n = w->left + w->right + 1, .window = {FN(lanes_from)(w->right), FN(lanes_from)(w->left)}};
+    for (int64_t l = 0, m = 1; m <= VL; l++, m *= 2) out.piece[l] = FN(lanes_from)(VL - (out.n & (m - 1)));
+    return out;
+}
+#endif
+
+#define EACH_HALF _Pragma("GCC unroll 2") for (int h = 0; h <= halves; h++)
+
+/* What the window sums of a row need of the vectors before: cells or, of a window of five, the sums of two neighbours;
+ * total[0]: the last sums of a wide window that were complete. */
+#define sums_t FN(cynorm_lrn_sums)
+typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES]; } sums_t;
+
+/* The window sums at `at`. */
+CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
+    vec cell[2 * CYNORM_REACH + 1];
+#pragma GCC unroll 8
+    for (int j = -reach; j <= reach; j++) cell[reach + j] = j ? FN(shifted)(before, at, after, j) : at;
+    return FN(sum_cells)(cell, reach);
+}
+
+/* Takes the next vector of cells; the window sums of the one before it. Of a window of five, the sum of the two
+ * earliest cells is that of the middle and the next one, shifted. By halves, an even cell's neighbours are odd. */
+CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int reach, int halves) {
+    vec at[2] = {s->at[0], s->at[halves]}, pair[2], up[2];
+    EACH_HALF up[h] = FN(shifted)(at[h], at[h], next[h], 1);
+    if (reach == 1 && halves) {
+        sum[0] = at[1] + (at[0] + FN(shifted)(s->before[1], at[1], at[1], -1));
+        sum[1] = up[0] + (at[1] + at[0]);
+    } else if (reach == 1) {
+        sum[0] = up[0] + (at[0] + FN(shifted)(s->before[0], at[0], at[0], -1));
+    } else if (halves) {
+        pair[0] = at[1] + at[0], pair[1] = up[0] + at[1];
+        EACH_HALF sum[h] = up[h] + (pair[h] + FN(shifted)(s->before[h], pair[h], pair[h], -1));
+    } else {
+        pair[0] = up[0] + at[0];
+        sum[0] = FN(shifted)(at[0], at[0], next[0], 2) + (pair[0] + FN(shifted)(s->before[0], pair[0], pair[0], -2));
+    }
+    EACH_HALF s->before[h] = reach == 1 ? at[h] : pair[h], s->at[h] = next[h];
+}
+
+/* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
+CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
+CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 1 : FN(highest)(reach) + 1; }
+
+/* The same for such a window, of a vector `late` earlier: each S_2m is made of the S_m of a step ago, so that no step
+ * is one long chain, and with it the sums of the pieces up to 2m, by where they end; last these are shifted to where
+ * the windows lie. */
+CYNORM_INLINE vec FN(wide_sum)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
+#if CYNORM_PICKS
+    const int highest = FN(highest)(reach);
+    const vec sum = FN(picked)(s->total[0], s->total[highest], w->window[mirrored]);
+    s->total[0] = s->total[highest];
+#pragma GCC unroll 8
+    for (int l = highest - 1; l >= 0; l--) {
+        const vec level = l ? s->at[l] : next;
+        const vec twice = level + FN(shifted)(s->before[l], level, level, -(1 << l));
+        /* -0 changes nothing that is added to it */
+        vec total = l ? s->total[l] : w->n & 1 ? next : FN(splat)((real)-0.0);
+        if (l + 1 == highest || w->n & 2 << l) total += FN(picked)(s->at[l + 1], twice, w->piece[l + 1]);
+        s->before[l] = level, s->at[l + 1] = twice, s->total[l + 1] = total;
+    }
+    return sum;
+#else
+    (void)s, (void)w, (void)reach, (void)mirrored;
+    return next;
+#endif
+}
