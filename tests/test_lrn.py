@@ -360,26 +360,28 @@ def test_bypassing_the_cache(width, layout, dtype):
 @pytest.mark.parametrize("size", [3, 5, 12])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
-@pytest.mark.parametrize("images, plane", [(24, (41, 47)), (800, (7, 9))], ids=["", "small"])
+@pytest.mark.parametrize("images, plane", [(24, (41, 47)), (800, (7, 9)), (12000, (3, 3))], ids=["", "small", "tiny"])
 @each_region
 def test_images_past_the_cache(region, images, plane, layout, dtype, size):
-    """In a tensor whose dst bypasses the cache, each image is what it is alone, wherever dst begins."""
+    """In a tensor whose dst bypasses the cache, each image is what it is alone, wherever it begins."""
     lrn = cynorm.LRN(size, 0.5, region=region, layout=layout)
     rng = np.random.default_rng(0)
     src, diff_dst = (
         from_canonical(rng.standard_normal((images, 48, *plane), dtype=np.float32).astype(dtype), layout)
         for _ in range(2)
     )
-    lines = np.full(src.size + 64, 7, dtype)
+    each = src[0].size
+    lines = np.full(images * (each + 5) + 64, 7, dtype)
     lines = lines[-lines.ctypes.data % 64 // lines.itemsize :]
-    for begin in 0, 3:
-        out = lines[begin : begin + src.size].reshape(src.shape)
+    for begin, gap in (0, 0), (3, 0), (4, 5):
+        out = lines[begin : begin + images * (each + gap)].reshape(images, each + gap)[:, :each].reshape(src.shape)
+        assert np.shares_memory(out, lines)
         for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
             run(*tensors, out=out, num_threads=2)
             for image in 0, 11, images - 1:
                 assert_same_bits(out[image], run(*(tensor[image : image + 1] for tensor in tensors))[0])
-            assert (lines[:begin] == 7).all() and (lines[begin + src.size :] == 7).all()
-        lines[:] = 7
+            out[...] = 7
+            assert (lines == 7).all()
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (2, 3)], ids=str)

@@ -242,6 +242,14 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
 #define row_loop_t FN(cynorm_lrn_row_loop)
 #define strip_t FN(cynorm_lrn_row_strip)
 typedef struct { int64_t row, rows, from, to, most; } strip_t; /* vectors [from, to) of rows; most: how many rows */
+/* dst past the cache, where lines begin within its vectors: a line is the end of one and what begins the next. */
+#define across_t FN(cynorm_lrn_across)
+typedef struct {
+    vec before;                 /* the vector before */
+    ivec lanes;                 /* of both, those of a line */
+    int64_t first;              /* how many of a vector come before the next line */
+    char *begin, *end;          /* of the run: rows that follow one another */
+} across_t;
 struct FN(cynorm_lrn_rows);
 typedef void row_loop_t(const struct FN(cynorm_lrn_rows) *, const strip_t *, int64_t from, int64_t to, vec *);
 typedef struct FN(cynorm_lrn_rows) {
@@ -257,6 +265,7 @@ typedef struct FN(cynorm_lrn_rows) {
     int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
     int columns; /* whether loops that know no window may go by columns */
     int late; /* of a wide window: how many steps its sums are */
+    across_t *across; /* or NULL */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
 } rows_t;
 
@@ -298,6 +307,33 @@ CYNORM_INLINE void FN(put_of_two)(char *p, int64_t step, const vec *v, int count
         const int part = !halves ? FN(ALL) : k ? FN(ODD) : FN(EVEN);
         FN(put_part)(p + (halves ? 0 : k * step), v[k], dtype, n, streaming, part, &even);
     }
+}
+
+/* Whether the loops' vectors may lie across lines: as they are computed, and one by one. */
+CYNORM_INLINE int FN(may_cross)(int dtype, int halves) { return CYNORM_PICKS && dtype == CYNORM_COMPUTE && !halves; }
+
+CYNORM_INLINE void FN(put_across)(across_t *a, char *p, vec v) {
+#if CYNORM_PICKS
+    if (__builtin_expect(p == a->begin, 0)) FN(put)(p, v, CYNORM_COMPUTE, a->first);
+    else FN(put_streaming)((char *)((intptr_t)p & -(intptr_t)sizeof v), FN(picked)(a->before, v, a->lanes), CYNORM_COMPUTE);
+#else
+    (void)p;
+#endif
+    a->before = v;
+}
+
+/* Before a row at dst, or none: unless it follows on, what the last vector has beyond its last line, and a new run. */
+static void FN(go_across)(across_t *a, char *dst) {
+#if CYNORM_PICKS
+    if (dst && dst == a->end) return;
+    const int64_t left = VL - a->first;
+    if (a->end)
+        FN(put)(a->end - left * (int64_t)sizeof(real), FN(picked)(a->before, a->before, a->lanes), CYNORM_COMPUTE, left);
+    a->first = (-(intptr_t)dst & (intptr_t)(sizeof(vec) - 1)) / (int64_t)sizeof(real);
+    if (!a->first) a->first = VL;
+    a->lanes = FN(lanes_from)(a->first);
+    a->begin = dst;
+#endif
 }
 
 /* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */
@@ -392,25 +428,29 @@ CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s, int64_t from
     return r->columns && to - from < s->rows;
 }
 
-CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, const char *src, char *dst, const vec *omega, int64_t apart,
-                                     int64_t n, int count, int dtype, int kind, int halves) {
+CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
+                                     int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int crossing) {
     vec x[2], all[2], out[2];
     for (int k = 0; k < count; k++) {
         x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
         all[k] = FN(part)(omega[k * apart], FN(splat)(1), n);
     }
     FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
-    FN(put_of_two)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
+    if (crossing)
+        for (int k = 0; k < count; k++) FN(put_across)(across, dst + k * r->dst_step, out[k]);
+    else FN(put_of_two)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
 }
 
-/* dst of vectors [from, to) of the strip's rows */
-CYNORM_INLINE void FN(strip_powers)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, const vec *omega,
-                                    int dtype, int kind, int whole, int halves, int columns) {
+/* dst of vectors [from, to) of the strip's rows; `crossing`: r->across */
+CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, const vec *omega,
+                                 int dtype, int kind, int whole, int halves, int columns, int crossing) {
     rows_t copy = *given;
     const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
                               : FN(rows_as_lines)(&copy, s, from, to, given->src_flat && given->dst_flat, whole, halves);
     const rows_t *r = &copy;
     const int64_t apart = columns ? l.apart : 1;
+    across_t across = {.end = NULL};
+    if (crossing) across = *r->across;
     for (int64_t i = 0; i < l.lines; i++) {
         const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
         char *dst = r->dst + (l.first + i) * r->dst_pitch + l.from * r->dst_step;
@@ -421,7 +461,7 @@ CYNORM_INLINE void FN(strip_powers)(const rows_t *given, const strip_t *s, int64
     at += (count) * apart
 #define TWO(until, n, count)                                                                                   \
     while (v < (until)) {                                                                                      \
-        FN(powers_of_two)(r, src, dst, at, apart, n, count, dtype, kind, halves);                              \
+        FN(powers_of_two)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing);           \
         ADVANCE(count);                                                                                        \
     }
         if (!halves) TWO(l.full - 1, VL, 2)
@@ -429,6 +469,14 @@ CYNORM_INLINE void FN(strip_powers)(const rows_t *given, const strip_t *s, int64
 #undef ADVANCE
 #undef TWO
     }
+    if (crossing) *r->across = across;
+}
+
+CYNORM_INLINE void FN(strip_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *omega,
+                                    int dtype, int kind, int whole, int halves, int columns) {
+    if (FN(may_cross)(dtype, halves) && !columns && r->across)
+        FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 1);
+    else FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 0);
 }
 
 CYNORM_INLINE void FN(terms_of_two)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
@@ -484,13 +532,15 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
 }
 
-/* dst of the strip, whose terms begin at vector `from` and end at `to` */
+/* dst of the strip, whose terms begin at vector `from` and end at `to`; `crossing`: r->across */
 CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, const vec *term,
-                                  int dtype, int reach, int whole, int halves, int streaming) {
+                                  int dtype, int reach, int whole, int halves, int streaming, int crossing) {
     const rows_t copy = *given, *r = &copy;
     const strip_t strip = *of, *s = &strip;
     sums_t sums = {0};
     vec sum[2], out[2];
+    across_t across = {.end = NULL};
+    if (crossing) across = *r->across;
     (void)to;
 #define SUM(cells)                                                                                             \
     if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves);                                          \
@@ -503,7 +553,8 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
         const vec x = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
         out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[FN(WEIGHTED) + h]);                                    \
     }                                                                                                          \
-    FN(put_of_two)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);                 \
+    if (crossing) FN(put_across)(&across, dst, out[0]);                                                        \
+    else FN(put_of_two)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);            \
     src += r->src_step, dst += r->dst_step, v++
 #define PUT_LATE PUT(term - (1 + FN(late)(reach)) * (1 + halves))
     const int64_t vectors = s->to - s->from, steps = vectors - (reach > 0 && s->to == r->vectors);
@@ -544,6 +595,7 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
             PUT(term - (1 + halves));
         }
     }
+    if (crossing) *r->across = across;
 #undef SUM
 #undef NEXT
 #undef PUT
@@ -552,8 +604,10 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
 
 CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *term,
                                      int dtype, int reach, int whole, int halves) {
-    if (r->streaming) FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1);
-    else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0);
+    if (FN(may_cross)(dtype, halves) && whole && r->across)
+        FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1, 1);
+    else if (r->streaming) FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1, 0);
+    else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0, 0);
 }
 
 static void FN(rows_forward)(const rows_t *r) {
@@ -1258,9 +1312,12 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
         if (slab[i]) free += FN(slab_bytes)(t);
     }
     const int streaming = t->streaming && FN(of_whole_elements)(&t->dst);
-    const int staged = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
+    /* rows follow on, but do not begin at lines */
+    const int apart = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
+    const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0, staged = apart && !crossing;
+    across_t across = {.end = NULL};
     rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
-                .streaming = t->streaming && by_lines && !slab[FN(DST)]};
+                .streaming = t->streaming && by_lines && !slab[FN(DST)], .across = crossing ? &across : NULL};
 #define AHEAD(name) (ahead < t->count[level] ? ahead * t->name.stride[level] : t->name.streamed)
     if (!slab[FN(SRC)]) r.src_ahead = AHEAD(src);
     if (!slab[FN(DIFF_DST)]) r.diff_ahead = AHEAD(diff_dst);
@@ -1304,13 +1361,16 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
             OPERAND(y, y, FN(Y));
             OPERAND(dst, dst, FN(DST));
 #undef OPERAND
+            if (crossing) FN(go_across)(&across, r.dst);
             if (backward) FN(rows_backward)(&r);
             else FN(rows_forward)(&r);
+            if (crossing) across.end = r.dst + r.rows * row;
             for (int64_t i1 = 0; staged && i1 < (joint ? all.to[1] : 1); i1++)
                 cynorm_stream_copy(dst.data + i2 * dst.pitch[1] + i1 * dst.pitch[0], stage + i1 * r.rows * row, r.rows * row);
         }
         if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, streaming);
     }
+    FN(go_across)(&across, NULL);
 }
 
 /* The walks of a row, over each vector of level 0, keep their own rows of scratch. */
@@ -1453,6 +1513,7 @@ static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 #undef plane_t
 #undef window_t
 #undef sums_t
+#undef across_t
 #undef strip_t
 #undef lines_t
 #undef region
