@@ -1370,7 +1370,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
         }
         if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, streaming);
     }
-    FN(go_across)(&across, NULL);
+    if (crossing) FN(go_across)(&across, NULL);
 }
 
 /* The walks of a row, over each vector of level 0, keep their own rows of scratch. */

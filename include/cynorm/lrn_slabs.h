@@ -208,7 +208,8 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
                             b->src_step, b->diff_step, b->dst_step, b->diff_ahead, b->q, b->streaming, b->late, j};
         int64_t v = 0;
         for (; v + together <= whole; v += together) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, together);
-        for (; v < vectors; v++) FN(slab_vectors)(&r, i, v, v < whole ? VL : n, dtype, stage, kind, 1);
+        for (; v < whole; v++) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, 1);
+        for (; v < vectors; v++) FN(slab_vectors)(&r, i, v, n, dtype, stage, kind, 1);
     }
     for (int64_t v = 0; !terms && range[1] < CYNORM_SLABS && v < vectors; v++)
         cynorm_send_late(b->late, range[1], CYNORM_SLABS, (i + v * VL) * cynorm_itemsize(dtype));
@@ -380,10 +381,10 @@ static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors) {
 }
 
 enum { FN(CELLS_MARGIN) = CYNORM_PIECES * VL }; /* in front, as sums are late */
-/* Bytes of scratch for cells of whole rows, and for sums of their pixels: a multiple of a line. */
+/* Bytes of scratch for cells of whole rows, and for sums of their pixels. */
 static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
-    const int64_t vectors = CYNORM_PIECES + CYNORM_SLABS * FN(slab_length)(t);
-    return (vectors * VL + FN(slab_sums_size)(FN(pixels_of)(t), 1)) * (int64_t)sizeof(real);
+    const int64_t cells = FN(CELLS_MARGIN) + CYNORM_SLABS * FN(slab_length)(t) * VL;
+    return FN(whole_lines)((cells + FN(slab_sums_size)(FN(pixels_of)(t), 1)) * (int64_t)sizeof(real));
 }
 
 /* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst. */
@@ -447,8 +448,8 @@ static along_t FN(along)(const cynorm_lrn_tile *t) {
     return a;
 }
 
-static void FN(square_rows)(const slabs_t *b, const along_t *a, int dtype) {
-    void (*const square)(real *, const char *, int64_t, int64_t, int64_t, int64_t) = FN(slab_loops)[dtype].square_row;
+static void FN(square_rows)(const slabs_t *b, const along_t *a,
+                            void (*square)(real *, const char *, int64_t, int64_t, int64_t, int64_t)) {
     for (int j = 0; j < CYNORM_SLABS; j++) {
         real *row = a->cells + j * a->pitch;
         if (!b->newest[j]) {
@@ -463,7 +464,7 @@ static void FN(square_rows)(const slabs_t *b, const along_t *a, int dtype) {
 }
 
 /* Windows of squares, or mirrored ones of terms. */
-static void FN(sum_rows_along)(const along_t *a, int mirrored) {
+static void FN(sum_along_rows)(const along_t *a, int mirrored) {
     const int64_t n = a->window->left + a->window->right + 1;
 #if CYNORM_PICKS
     if (a->window->step == 1) {
@@ -479,11 +480,60 @@ static void FN(sum_rows_along)(const along_t *a, int mirrored) {
     }
 }
 
+/* What a block takes: the loops for its cells, which of its sums the windows need, whether any slab is finished. */
+#define work_t FN(cynorm_lrn_slab_work)
+typedef struct {
+    slab_loop squares, terms, sums_of_terms, finish;
+    void (*sums_of_rows)(const slab_sums *, real *, int64_t, int64_t);
+    void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
+    int squares_needed, terms_needed, finishes;
+} work_t;
+
+/* Slabs that have no terms. */
+static void FN(clear_terms)(const slabs_t *b, int64_t vectors) {
+    for (int j = 0; j < CYNORM_SLABS; j++)
+        if (j < b->terms[0] || j >= b->terms[1]) memset(b->cells + j * b->pitch, 0, (size_t)(vectors * VL) * sizeof(real));
+}
+
+/* A block by strips of its rows, of `length` elements. */
+static void FN(block_by_strips)(slabs_t *b, const work_t *w, int64_t length) {
+    for (int64_t i = 0, vectors; i < length; i += vectors * VL) {
+        const int64_t left = length - i, all = left / VL, strips = (all + CYNORM_STRIP - 1) / CYNORM_STRIP;
+        const int64_t whole = all ? (all + strips - 1) / strips : 0;
+        vectors = all ? whole : 1;
+        if (w->squares_needed) w->squares(b, i, whole, !all, left);
+        if (w->terms_needed) {
+            w->terms(b, i, whole, !all, left);
+            FN(clear_terms)(b, vectors);
+            w->sums_of_terms(b, i, whole, !all, left);
+        }
+        if (w->finishes) w->finish(b, i, whole, !all, left);
+    }
+}
+
+/* A block by whole rows, along which windows lie. */
+static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a) {
+    const int64_t others = a->vectors - a->whole;
+    if (w->squares_needed) {
+        FN(square_rows)(b, a, w->square_row);
+        FN(sum_along_rows)(a, 0);
+        w->sums_of_rows(&b->squares, a->cells, a->pitch, a->vectors);
+    }
+    if (w->terms_needed) {
+        w->terms(b, 0, a->whole, others, a->lanes);
+        FN(clear_terms)(b, a->vectors);
+        FN(sum_along_rows)(a, 1);
+        w->sums_of_rows(&b->term_sums, a->cells, a->pitch, a->vectors);
+    }
+    if (w->finishes) w->finish(b, 0, a->whole, others, a->lanes);
+}
+
 /* Slab c gives its squares, the slab `right` before it its terms, and the one another `left` before that is finished;
- * forward has no terms. `along`: of windows along rows. */
+ * forward has no terms. `along`: of windows along rows, or NULL. */
 static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int backward, int64_t src_at, int64_t diff_at,
                           int64_t dst_at) {
-    const int64_t size = cynorm_itemsize(t->src.dtype), row = (FN(slab_length)(t) + 1) * VL, n = FN(slabs_of)(t);
+    const int64_t size = cynorm_itemsize(t->src.dtype), vectors = FN(slab_length)(t), row = (vectors + 1) * VL;
+    const int64_t n = FN(slabs_of)(t), sums_size = FN(slab_sums_size)(n, vectors), low = n % CYNORM_SLABS;
     const int64_t weighted_rows = t->left + CYNORM_SLABS, late = t->right + (backward ? t->left : 0);
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;
     const int64_t terms_end = t->end + t->left < t->extent ? t->end + t->left : t->extent;
@@ -492,36 +542,33 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     const int64_t first = t->begin + late - (t->begin + late - needed + CYNORM_SLABS - 1) / CYNORM_SLABS * CYNORM_SLABS;
     const int kind = cynorm_beta_kind(t->beta), dtype = t->src.dtype, pixels = FN(by_pixels)(t);
     const int power = kind == CYNORM_BETA_ANY ? 2 : kind == CYNORM_BETA_THREE_QUARTERS;
-    const int64_t sums_size = FN(slab_sums_size)(n, FN(slab_length)(t));
     slabs_t *b = (slabs_t *)((char *)t->scratch + (along ? FN(along_bytes)(t) : 0));
     real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * sums_size, *weighted = zeros + row;
-    real *free = weighted + (backward ? weighted_rows * row : 0);
     out_t out;
-    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, (char *)free);
+    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, (char *)(weighted + (backward ? weighted_rows * row : 0)));
     if (pixels) out.staged = 0, out.dst += out.overlap, out.overlap = 0;
     const char *src = t->src.data + src_at - out.overlap;
     const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
+    work_t work = {FN(slab_loops)[dtype].squares[low], FN(slab_loops)[dtype].terms[power], FN(strip_sums)[low],
+                   backward ? FN(slab_loops)[dtype].backward : FN(slab_loops)[dtype].forward[power],
+                   FN(row_sums)[low], FN(slab_loops)[dtype].square_row, 0, 0, 0};
     b->q = FN(coefficients_of)(t);
     b->src_step = pixels ? t->src.stride[1] : VL * size;
     b->diff_step = pixels ? t->diff_dst.stride[1] : VL * size;
     b->dst_step = pixels ? t->dst.stride[1] : VL * size;
     b->src_ahead = CYNORM_SLABS * t->src.streamed, b->diff_ahead = CYNORM_SLABS * t->diff_dst.streamed;
-    b->squares = FN(slab_sums_in)(sums, n, FN(slab_length)(t));
-    if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, FN(slab_length)(t));
+    b->squares = FN(slab_sums_in)(sums, n, vectors);
+    if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors);
     memset(zeros, 0, (size_t)row * sizeof(real));
     b->streaming = out.streaming, b->late = &out.late;
     b->cells = along ? along->cells : b->strip[0], b->pitch = along ? along->pitch : CYNORM_STRIP * VL;
-    const int64_t length = out.row / size;
-    const slab_loop squares = FN(slab_loops)[dtype].squares[n % CYNORM_SLABS];
-    const slab_loop make_terms = FN(slab_loops)[dtype].terms[power], sum_terms = FN(strip_sums)[n % CYNORM_SLABS];
-    void (*const sum_rows)(const slab_sums *, real *, int64_t, int64_t) = FN(row_sums)[n % CYNORM_SLABS];
-    const slab_loop finish = backward ? FN(slab_loops)[dtype].backward : FN(slab_loops)[dtype].forward[power];
     for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {
         const int64_t middle = c - t->right, done = c - late;
         FN(slab_range)(b->terms, middle, terms_begin, terms_end);
         FN(slab_range)(b->finish, done, t->begin, t->end);
-        const int sums_of_squares = !backward || middle < terms_end, finishes = done >= t->begin;
-        const int sums_of_terms = backward && middle + CYNORM_SLABS > terms_begin;
+        work.squares_needed = !backward || middle < terms_end;
+        work.terms_needed = backward && middle + CYNORM_SLABS > terms_begin;
+        work.finishes = done >= t->begin;
         if (turn >= weighted_rows) turn -= weighted_rows;
         for (int j = 0; j < CYNORM_SLABS; j++) {
             const int64_t slot = turn + j < weighted_rows ? turn + j : turn + j - weighted_rows;
@@ -531,40 +578,15 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
             b->middle[j] = src + (middle + j) * t->src.streamed;
             b->diff_dst[j] = diff_dst + (middle + j) * t->diff_dst.streamed;
             b->src[j] = src + (done + j) * t->src.streamed;
-            b->dst[j] = finishes && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
+            b->dst[j] = work.finishes && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
-        if (along && sums_of_squares) {
-            FN(square_rows)(b, along, dtype);
-            FN(sum_rows_along)(along, 0);
-            sum_rows(&b->squares, along->cells, along->pitch, along->vectors);
-        }
-        if (along && sums_of_terms) {
-            make_terms(b, 0, along->whole, along->vectors - along->whole, along->lanes);
-            for (int j = 0; j < CYNORM_SLABS; j++)
-                if (j < b->terms[0] || j >= b->terms[1])
-                    memset(along->cells + j * along->pitch, 0, (size_t)along->pitch * sizeof(real));
-            FN(sum_rows_along)(along, 1);
-            sum_rows(&b->term_sums, along->cells, along->pitch, along->vectors);
-        }
-        if (along && finishes) finish(b, 0, along->whole, along->vectors - along->whole, along->lanes);
-        for (int64_t i = 0, vectors; !along && i < length; i += vectors * VL) {
-            const int64_t left = length - i, all = left / VL, strips = (all + CYNORM_STRIP - 1) / CYNORM_STRIP;
-            const int64_t whole = all ? (all + strips - 1) / strips : 0;
-            vectors = all ? whole : 1;
-            if (sums_of_squares) squares(b, i, whole, !all, left);
-            if (sums_of_terms) {
-                make_terms(b, i, whole, !all, left);
-                for (int j = 0; j < CYNORM_SLABS; j++)
-                    if (j < b->terms[0] || j >= b->terms[1]) memset(b->strip[j], 0, (size_t)(vectors * VL) * sizeof(real));
-                sum_terms(b, i, whole, !all, left);
-            }
-            if (finishes) finish(b, i, whole, !all, left);
-        }
+        if (along) FN(block_by_rows)(b, &work, along);
+        else FN(block_by_strips)(b, &work, out.row / size);
         FN(turn_blocks)(&b->squares);
         if (backward) FN(turn_blocks)(&b->term_sums);
-        if (finishes) FN(leave_stage)(&out, done + b->finish[1]);
+        if (work.finishes) FN(leave_stage)(&out, done + b->finish[1]);
     }
 }
 
@@ -597,6 +619,7 @@ static void FN(narrow_slabs)(const cynorm_lrn_tile *t, int backward) {
 
 #undef slab_sums
 #undef along_t
+#undef work_t
 #undef slabs_t
 #undef slab_row
 #undef slab_loop
