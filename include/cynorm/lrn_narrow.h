@@ -1198,7 +1198,7 @@ static void FN(run_by_blocks)(const cynorm_lrn_tile *t, int backward, int64_t sr
     const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch; /* rows that are no one's */
     out_t out;
-    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, unused + CYNORM_BLOCK * pitch);
+    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, 1, unused + CYNORM_BLOCK * pitch);
     block_t b = {.kept = t->scratch, .length = out.row / size, .q = FN(coefficients_of)(t), .late = &out.late,
                  .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
                  .streaming = out.streaming};

@@ -203,8 +203,10 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
     const int terms = stage == FN(SLAB_TERMS), *range = terms ? b->terms : b->finish;
     for (int j = range[0], end = range[1]; j < end; j++) {
         const int64_t at = i / VL;
-        const slab_row r = {(terms ? b->middle[j] : b->src[j]) + at * b->src_step, b->diff_dst[j] + at * b->diff_step,
-                            b->dst[j] + at * b->dst_step, b->cells + j * b->pitch, (terms ? b->weighted_out[j] : b->weighted[j]) + i,
+        const slab_row r = {(terms ? b->middle[j] : b->src[j]) + at * b->src_step,
+                            terms ? b->diff_dst[j] + at * b->diff_step : NULL,
+                            terms ? NULL : b->dst[j] + at * b->dst_step,
+                            b->cells + j * b->pitch, (terms ? b->weighted_out[j] : b->weighted[j]) + i,
                             b->src_step, b->diff_step, b->dst_step, b->diff_ahead, b->q, b->streaming, b->late, j};
         int64_t v = 0;
         for (; v + together <= whole; v += together) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, together);
@@ -545,8 +547,8 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     slabs_t *b = (slabs_t *)((char *)t->scratch + (along ? FN(along_bytes)(t) : 0));
     real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * sums_size, *weighted = zeros + row;
     out_t out;
-    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, (char *)(weighted + (backward ? weighted_rows * row : 0)));
-    if (pixels) out.staged = 0, out.dst += out.overlap, out.overlap = 0;
+    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, !pixels,
+                   (char *)(weighted + (backward ? weighted_rows * row : 0)));
     const char *src = t->src.data + src_at - out.overlap;
     const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
     work_t work = {FN(slab_loops)[dtype].squares[low], FN(slab_loops)[dtype].terms[power], FN(strip_sums)[low],
@@ -559,7 +561,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     b->src_ahead = CYNORM_SLABS * t->src.streamed, b->diff_ahead = CYNORM_SLABS * t->diff_dst.streamed;
     b->squares = FN(slab_sums_in)(sums, n, vectors);
     if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors);
-    memset(zeros, 0, (size_t)row * sizeof(real));
+    if (!along) memset(zeros, 0, (size_t)row * sizeof(real));
     b->streaming = out.streaming, b->late = &out.late;
     b->cells = along ? along->cells : b->strip[0], b->pitch = along ? along->pitch : CYNORM_STRIP * VL;
     for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {

@@ -40,14 +40,14 @@ static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
 }
 static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t, int slabs) { return slabs * FN(row_bytes)(t) + CYNORM_STAGE; }
 
-/* The plane whose dst is given. */
-static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int slabs, char *scratch) {
+/* The plane whose dst is given; `rows`: whether its slabs are rows of memory, which alone go through the stage. */
+static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int slabs, int rows, char *scratch) {
     const int64_t size = cynorm_itemsize(t->dst.dtype), row = t->count[0] * size, before = t->before * size;
     const int by_lines = FN(by_lines)(t, row), alone = !t->before && !t->after;
     o->t = t, o->slabs = slabs;
     o->together = alone && t->dst.streamed == row;
     o->streaming = t->streaming && by_lines;
-    o->staged = t->streaming && !by_lines && (o->together || before + row + t->after * size >= CYNORM_STREAM_LEAST);
+    o->staged = rows && t->streaming && !by_lines && (o->together || before + row + t->after * size >= CYNORM_STREAM_LEAST);
     o->overlap = o->staged && t->before ? 64 : 0;
     o->row = row + o->overlap;
     o->most = o->together && CYNORM_STAGE > slabs * o->row ? CYNORM_STAGE / o->row : slabs;
