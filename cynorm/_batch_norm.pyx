@@ -417,7 +417,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
         if call.data[i] == NULL:
             continue
         t.view[i].stride[0] = plan.row.stride[i]
-        t.view[i].stride[1] = plan.group.stride[i]
+        t.view[i].stride[1] = plan.reduced[0].stride[i] if t.kept_inner else plan.group.stride[i]
         t.view[i].stride[2] = plan.groups.stride[i] * plan.repeat
         if i != CYNORM_BN_MASK:
             nbytes += total_bytes(call.data[i])
@@ -630,6 +630,14 @@ cdef void finish_blocks(const state_t *s, int64_t first, int64_t n, char *sums) 
             sums += s.plan.sums_bytes / blocks
 
 
+cdef void fetch_ahead(cynorm_bn_tile *t, const plan_t *plan, int which, int view) noexcept nogil:
+    """By as many images as are last; while these are read, the first ones of the next unit are fetched."""
+    cdef const axis_t *images = &plan.reduced[0]
+    t.next[which] = t.last_images * images.stride[view]
+    if plan.others_cut == images.extent:
+        t.jump[which] = plan.kept[0].stride[view] - images.extent * images.stride[view]
+
+
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch,
                 bint ahead) noexcept nogil:
     """One step over a chunk of a unit; `ahead`: the next unit is fetched early."""
@@ -637,7 +645,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
-    cdef int64_t n, at, first, count, whole
+    cdef int64_t n, at, first, end, count, whole, slab
     cdef int i
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
     memmove(&t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
@@ -671,11 +679,19 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     whole = count - count % plan.repeat
     n = t.count[0]
     first = chunk / plan.groups_cuts * plan.others_cut
-    if t.kept_inner and plan.reduceds > 0 and count * n * cynorm_itemsize(t.view[CYNORM_BN_SRC].dtype) <= SHORT_SLAB:
-        t.next[0] = plan.reduced[0].stride[CYNORM_BN_SRC]
-        t.next[1] = plan.reduced[0].stride[CYNORM_BN_DIFF_DST]
-        t.next[2] = plan.reduced[0].stride[CYNORM_BN_DST]
-    for at in range(first, min(first + plan.others_cut, plan.others)):
+    slab = count * n * cynorm_itemsize(t.view[CYNORM_BN_SRC].dtype)
+    if t.kept_inner and plan.reduceds > 0 and slab <= SHORT_SLAB:
+        t.last_images = min(SHORT_SLAB / slab, plan.reduced[0].extent - 1)
+        fetch_ahead(&t, plan, 0, CYNORM_BN_SRC)
+        fetch_ahead(&t, plan, 1, CYNORM_BN_DIFF_DST)
+        fetch_ahead(&t, plan, 2, CYNORM_BN_DST)
+    end = min(first + plan.others_cut, plan.others)
+    while first < end:
+        at = first
+        first += 1
+        if t.kept_inner and t.packs == 0 and plan.reduceds > 0:
+            t.count[1] = min(end - at, plan.reduced[0].extent - at % plan.reduced[0].extent)
+            first = at + t.count[1]
         shift_all(&t, plan.reduced, plan.reduceds, at, 1)
         if whole > 0:
             t.count[0] = n * plan.repeat

@@ -135,6 +135,8 @@ cdef extern from "cynorm/cynorm.h" nogil:
         const void *offset
         void *sums
         int64_t next[3]
+        int64_t jump[3]
+        int64_t last_images
         cynorm_activation activation
         double parameter[3]
         int streaming, fetching

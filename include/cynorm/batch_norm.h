@@ -46,7 +46,8 @@ enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
-/* Where to prefetch to the second-level cache while reading at p: `by` ahead, `jump` further past `end`. */
+/* Where to prefetch to the second-level cache while reading at p: `by` ahead, `jump` further past `end`, or, of kept
+ * rows, in the last images. */
 typedef struct {
     int64_t by, jump;
     const char *end;
@@ -59,14 +60,25 @@ static inline void cynorm_bn_prefetch(const char *p, const cynorm_bn_ahead *a) {
 }
 
 /* `count` rows of n elements of one storage type, each contiguous, `step` apart in bytes (the mask's in
- * bits); NULL where absent. */
+ * bits), and so `images` times, `image` apart; NULL where absent. */
 typedef struct {
     const char *x, *g;
     const unsigned char *mask;
     int64_t x_step, g_step, bit, bit_step, n, count;
+    int64_t x_image, g_image, bit_image, images, last_images;
     int64_t together; /* how many kept rows are summed by columns in turn */
     cynorm_bn_ahead x_ahead, g_ahead;
 } cynorm_bn_rows;
+
+static inline void cynorm_bn_next_image(cynorm_bn_rows *in) {
+    if (--in->images == in->last_images) {
+        in->x_ahead.by += in->x_ahead.jump;
+        in->g_ahead.by += in->g_ahead.jump;
+    }
+    in->x += in->x_image;
+    in->g += in->g_image;
+    in->bit += in->bit_image;
+}
 
 /* ---- bits of the mask ---- */
 
@@ -119,27 +131,29 @@ static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bi
 
 /* ---- blocks of a tile: rows that are worked on together ---- */
 
-/* Rows are those of a group, or, where elements are kept, one of each of several groups. */
+/* Rows are those of a group, or, where elements are kept, one of each of several groups of an image. */
 typedef struct {
-    int64_t group, row, i; /* the first element */
+    int64_t group, row, i; /* the first element; where elements are kept, `row` is its image */
     int64_t count, n;      /* rows, elements of each */
     int64_t rows, piece;   /* the most of them */
+    int64_t images;        /* 1, or, of short rows, all */
 } cynorm_bn_block;
 
 /* The next block; 0 where there is none. */
 static int cynorm_bn_next(const cynorm_bn_tile *t, cynorm_bn_block *b) {
+    const int kept = t->kept_inner;
+    int64_t *row = kept ? &b->group : &b->row, *outer = kept ? &b->row : &b->group;
     b->i += b->n;
     if (b->i == t->count[0]) {
         b->i = 0;
-        if (t->kept_inner) b->group += b->count;
-        else b->row += b->count;
+        *row += b->count;
     }
-    if (b->row == t->count[1]) {
-        b->row = 0;
-        b->group++;
+    if (*row == t->count[1 + kept]) {
+        *row = 0;
+        *outer += b->images;
     }
-    if (b->group == t->count[2]) return 0;
-    int64_t n = t->count[0] - b->i, count = t->kept_inner ? t->count[2] - b->group : t->count[1] - b->row;
+    if (*outer == t->count[2 - kept]) return 0;
+    int64_t n = t->count[0] - b->i, count = t->count[1 + kept] - *row;
     b->n = n < b->piece ? n : b->piece;
     b->count = count < b->rows ? count : b->rows;
     return 1;
@@ -495,6 +509,7 @@ CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int6
 CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, int64_t row,
                                    int64_t rows, int64_t i, int columns, int64_t m, int backward, int masked,
                                    int dtype) {
+    cynorm_bn_rows now = *in;
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
     vec c[CYNORM_BN_SUM_COLUMNS];
     sums += i / VL * 2;
@@ -504,14 +519,15 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
         second[k] = FN(sums_half)(sums + at / VL * 2 + 1, half);
         c[k] = FN(load_half)(center + i + at, half);
     }
-    for (int64_t r = 0; r < rows; r++)
-        for (int k = 0; k < columns; k++) {
-            const int half = FN(half_of)(k, columns, dtype);
-            if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
-                FN(prefetch_kept)(in, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
-            FN(sum_vector)(&first[k], &second[k], in, row + r, i + FN(start_of)(k, half), c[k], m, half, 1,
-                           backward, masked, dtype);
-        }
+    for (; now.images; cynorm_bn_next_image(&now))
+        for (int64_t r = 0; r < rows; r++)
+            for (int k = 0; k < columns; k++) {
+                const int half = FN(half_of)(k, columns, dtype);
+                if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
+                    FN(prefetch_kept)(&now, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
+                FN(sum_vector)(&first[k], &second[k], &now, row + r, i + FN(start_of)(k, half), c[k], m, half, 1,
+                               backward, masked, dtype);
+            }
     for (int k = 0; k < columns; k++) {
         sums[2 * k] = FN(sums_in_order)(first, k, FN(half_of)(k, columns, dtype));
         sums[2 * k + 1] = FN(sums_in_order)(second, k, FN(half_of)(k, columns, dtype));
@@ -567,9 +583,17 @@ typedef struct {
     const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL: 1, or the form has none */
     unsigned char *mask;        /* where ReLU's bits go, or NULL: from `bit` on, rows bit_step apart */
     int64_t bit, bit_step;
-    int ahead, streaming; /* whether inputs are prefetched, and out bypasses the cache */
-    int64_t out_ahead;    /* how far ahead it is fetched, if it is */
+    int64_t image, bit_image;     /* from image to image, in bytes, of the mask in bits */
+    int ahead, streaming;         /* whether inputs are prefetched, and out bypasses the cache */
+    int64_t out_ahead, out_jump;  /* how far ahead it is fetched, if it is; in the last images, further */
 } line;
+
+static inline void FN(next_image)(line *l, cynorm_bn_rows *in) {
+    cynorm_bn_next_image(in);
+    if (in->images == in->last_images) l->out_ahead += l->out_jump;
+    l->out += l->image;
+    l->bit += l->bit_image;
+}
 
 /* The coefficients of a vector of columns, or of row r, that the form has. */
 CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t at, int kept, int form) {
@@ -666,17 +690,20 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
     const int64_t block = CYNORM_BN_COLUMNS * VL;
     enum { few = VL < 16 ? 16 / VL % CYNORM_BN_COLUMNS : 1 }; /* a block of 16 channels, where that is less */
     vec held[CYNORM_BN_COLUMNS][4];
+#define EACH_ROW                                    \
+    for (; in.images; FN(next_image)(&l, &in))      \
+        for (int64_t r = 0; r < in.count; r++)
 #define COMBINE(held, i, columns) \
     FN(combine_columns)(&l, &in, held, r, i, columns, ahead, kept, form, gated, dtype)
 #define COMBINE_HELD(columns) /* all coefficients stay in registers */                                       \
     do {                                                                                                     \
         for (int k = 0; k < columns; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);                 \
-        for (int64_t r = 0; r < in.count; r++) COMBINE(held, 0, columns);                                    \
+        EACH_ROW COMBINE(held, 0, columns);                                                                  \
         return;                                                                                              \
     } while (0)
     if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS);
     if (few && kept && in.n == few * VL && FN(half_of)(0, few, dtype) == CYNORM_BN_IN_ORDER) COMBINE_HELD(few);
-    for (int64_t r = 0; r < in.count; r++) {
+    EACH_ROW {
         int64_t i = 0;
         if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
         for (; i + block <= in.n; i += block) COMBINE(kept ? NULL : held, i, CYNORM_BN_COLUMNS);
@@ -684,6 +711,7 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
     }
 #undef COMBINE
 #undef COMBINE_HELD
+#undef EACH_ROW
 }
 
 /* ---- the loops above, for each storage type and case a function of its own: in one, pointers spill ---- */
@@ -805,7 +833,7 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
     } else {
         line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
                   FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
-        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1};
+        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .images = 1};
         BY_DTYPE(CYNORM_COMPUTE, combine)[CYNORM_NORMALIZE][t->kept_inner][0](&l, &in);
     }
     FN(activate_backward)(t, out, (const real *)g, value, b->n);
@@ -816,7 +844,8 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
                                      const cynorm_bn_block *b, int sums) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
-    cynorm_bn_rows in = {.n = b->n, .count = b->count};
+    cynorm_bn_rows in = {.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
+                         .bit_image = mask->stride[1], .images = b->images};
     const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
     in.x = FN(view_rows)(t, src, b, s->x, &in.x_step);
     in.together = b->count;
@@ -831,6 +860,9 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     } else {
         in.x_ahead.by = cynorm_bn_rows_ahead(t, src, t->next[0], b);
         in.g_ahead.by = cynorm_bn_rows_ahead(t, other, t->next[1], b);
+        in.x_ahead.jump = t->jump[0];
+        in.g_ahead.jump = t->jump[1];
+        in.last_images = t->last_images;
     }
     if (in.x == s->x || src->packed) in.x_ahead = here;
     if (!other->data) return in;
@@ -869,7 +901,7 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
 static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int staged, int dtype) {
     const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
     cynorm_bn_block b = {.piece = t->count[0] < most ? t->count[0] : most,
-                         .rows = t->kept_inner ? t->count[2] : t->count[1]};
+                         .rows = t->kept_inner ? t->count[2] : t->count[1], .images = 1};
     const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size;
     const int is_short = t->kept_inner && staged && !FN(as_reals)(t) && row <= CYNORM_BN_SHORT;
     const int64_t stage = (is_short ? CYNORM_BN_SHORT_STAGE : CYNORM_BN_STAGE) / size;
@@ -880,6 +912,8 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int sta
         b.piece = stage;
     }
     if (staged && b.rows > stage / b.piece) b.rows = stage > b.piece ? stage / b.piece : 1;
+    const int at_once = b.piece <= VL || b.piece == CYNORM_BN_SUM_COLUMNS * VL; /* are all columns summed */
+    if (t->kept_inner && !staged && at_once) b.images = t->count[1];
     return b;
 }
 
@@ -927,8 +961,9 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
                         const cynorm_bn_block *b, int dtype) {
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
     return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming || cynorm_bn_cut(t, b),
-                  .streaming = t->streaming && !v->packed,
-                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_rows_ahead(t, v, t->next[2], b) : 0};
+                  .streaming = t->streaming && !v->packed, .image = v->stride[1],
+                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_rows_ahead(t, v, t->next[2], b) : 0,
+                  .out_jump = t->fetching ? t->jump[2] : 0};
 }
 
 #if !CYNORM_DOUBLE
@@ -984,6 +1019,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
             l.mask = (unsigned char *)mask->data;
             l.bit = cynorm_bn_bit(t, &b);
             l.bit_step = cynorm_bn_step(t, mask);
+            l.bit_image = mask->stride[1];
         }
         BY_DTYPE(dtype, combine)[form][t->kept_inner][gated](&l, &in);
         for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {

@@ -284,9 +284,9 @@ typedef struct {
 
 /* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
 
-/* Strides of an element, a row and a group; in bytes, the mask's in bits. data is NULL where the tensor is
- * absent. A packed view does not lie in rows as they are used: it is read by way of a copy that does, or written
- * from one. Its statistics may be of several blocks, `block` apart. */
+/* Strides of an element, a row and a group, as counts of a tile; in bytes, the mask's in bits. data is NULL where
+ * the tensor is absent. A packed view does not lie in rows as they are used: it is read by way of a copy that does,
+ * or written from one. Its statistics may be of several blocks, `block` apart. */
 typedef struct {
     char *data;
     int64_t stride[3], block;
@@ -295,7 +295,7 @@ typedef struct {
 
 typedef struct {
     int kept_inner;    /* whether each element of a row has its own statistics, or each row of a group */
-    int64_t count[3];  /* elements of a row, rows of a group (1 where kept_inner), groups */
+    int64_t count[3];  /* elements of a row, rows of a group, groups; kept_inner: of a row, images, rows of each */
     int64_t repeat;    /* how many of the data's groups make one group, of a kept row that is as much longer */
     int64_t split;     /* statistics of a block, or all */
     int64_t blocks;    /* more than 1: rows are of one block, as they are `block` apart in all views, */
@@ -305,7 +305,9 @@ typedef struct {
     int64_t bit;       /* where in the mask the tile begins */
     const void *center, *center_low, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
-    int64_t next[3];   /* how far what is taken next is, of src, of diff_dst and of dst; 0: where this tile's next rows are */
+    int64_t next[3];   /* how far what is taken next is, of src, of diff_dst and of dst; 0: where this tile's next rows are; */
+    int64_t jump[3];   /* and how much further, in the last images */
+    int64_t last_images;
     cynorm_activation activation;
     double parameter[3];
     int streaming;     /* whether the outputs bypass the cache */
