@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import platform
+import random
 import time
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from cynorm.bandwidth import stream_pass
 
 # A sample of many short calls lasts about this long.
 _SAMPLE_SECONDS = 200e-6
-# Longer calls are not preceded by an untimed one, which would double the time of a run for nothing.
-_LONG_SECONDS = 20e-3
+# Untimed calls before a sample, of calls shorter than so many seconds: three where the third-level cache may hold the
+# arrays, as the one before has left other ones there; none of long calls, as they would double the time of a run for
+# nothing.
+_UNTIMED = ((2e-3, 3), (20e-3, 1))
 _LEAST_ROUNDS = 5
 # How many times the wished time may pass until so many rounds are done.
 _PATIENCE = 4
@@ -99,7 +102,10 @@ class ColdCache:
 
 
 def take_turns(runs, seconds, *, rounds=0, flush=None):
-    """Time several callables in turn, A B A B.
+    """Time several callables in turn, A B B A: in rounds, each in an order of its own.
+
+    What runs after another finds its arrays in the cache, or finds them evicted. In one order for all rounds, that
+    would be the same one's gain.
 
     Parameters
     ----------
@@ -114,25 +120,30 @@ def take_turns(runs, seconds, *, rounds=0, flush=None):
     Returns
     -------
     dict of str to ndarray
-        Seconds per call. Samples of the same index were taken one after another.
+        Seconds per call. Samples of the same index were taken in the same round.
     """
     typical = {name: min(_time(run, 1), _time(run, 1)) for name, run in runs.items()}
     repeats = {
         name: 1 if flush else max(1, round(_SAMPLE_SECONDS / time_)) for name, time_ in typical.items()
     }
+    untimed = {
+        name: 0 if flush else next((calls for limit, calls in _UNTIMED if time_ < limit), 0)
+        for name, time_ in typical.items()
+    }
     samples = {name: [] for name in runs}
+    orders = random.Random(0)
     start = time.perf_counter()
     for done in itertools.count():
         spent = time.perf_counter() - start
         enough = spent > seconds and done >= _LEAST_ROUNDS or spent > _PATIENCE * seconds and done >= 2
         if done == rounds if rounds else enough:
             break
-        for name, run in runs.items():
+        for name in orders.sample(list(runs), len(runs)):
+            for _ in range(untimed[name]):
+                runs[name]()
             if flush:
                 flush()
-            elif typical[name] < _LONG_SECONDS:
-                run()
-            samples[name].append(_time(run, repeats[name]))
+            samples[name].append(_time(runs[name], repeats[name]))
     return {name: np.array(values) for name, values in samples.items()}
 
 

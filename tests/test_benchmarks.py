@@ -384,6 +384,16 @@ def test_turns_are_paired():
     assert calls[:4] == ["a", "a", "b", "b"]
 
 
+def test_any_may_follow_any():
+    """The order of a round is not that of all: who comes first would find the caches as the last one left them."""
+    calls = []
+    runs = {name: lambda name=name: calls.append(name) for name in "abc"}
+    measure.take_turns(runs, 1.0, rounds=50, flush=lambda: None)
+    calls = calls[6:]  # those that find out how long one takes
+    rounds = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
+    assert set(rounds) == {"abc", "acb", "bac", "bca", "cab", "cba"}
+
+
 def test_what_is_slower_than_the_time_for_all_runs_once(monkeypatch):
     suite = measure.Suite(["cynorm"], 1)
     monkeypatch.setattr(measure, "first_call", lambda run: (5.0, 0))
