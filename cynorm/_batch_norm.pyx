@@ -10,8 +10,9 @@ merged. The innermost one is a row:
 What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
 worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
 chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
-cache; else all chunks are summed, then all are applied, last first. Whoever sums a unit's last chunk works
-out its statistics. Cuts depend on the shape alone, and the sums of chunks are added in order.
+cache; else all chunks are summed, then all are applied, last first: those of a unit, where threads share units
+evenly, or those of the whole call. Whoever sums a unit's last chunk works out its statistics. Cuts depend on
+the shape alone, and the sums of chunks are added in order.
 
 Tensors of one call may differ in memory order. Axes are then in that of the tensor in whose order the fewest
 others have to be packed, which the kernels do by slabs of a tile. So that slabs use runs of memory whole,
@@ -83,6 +84,7 @@ cdef enum:
     FEW_TASKS = 8                   # as many are enough where a unit fits the cache
     STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache, at least
     MOST_STREAMING = 3 << 23        # and at most; in between, three quarters of the last level of cache
+    EVENLY = 4                      # units of each thread: of fewer, one that is held up would hold up all
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
@@ -157,6 +159,7 @@ ctypedef struct state_t:
     const plan_t *plan
     int steps[PHASES]               # what is done to all tasks before the next phase begins
     int phases
+    bint by_units                   # all chunks of a unit are one task
     tasks_t tasks
     int64_t *summed                 # chunks of each unit
     double epsilon
@@ -742,6 +745,16 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
         visit(s, unit, chunk, COMBINE, sums, scratch, steps & FINISH and plan.two_units_fit)
 
 
+cdef void run_unit(const state_t *s, int64_t unit, char *scratch) noexcept nogil:
+    """All steps over its chunks: what was summed last is applied first."""
+    cdef int64_t task
+    cdef int64_t begin = unit * s.plan.chunks
+    for task in range(begin, begin + s.plan.chunks):
+        run_task(s, task, SUMS | FINISH, scratch)
+    for task in range(begin + s.plan.chunks - 1, begin - 1, -1):
+        run_task(s, task, COMBINE, scratch)
+
+
 cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil:
     """One thread's part of all phases."""
     cdef int64_t task
@@ -754,7 +767,11 @@ cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil
             task = next_task(&s.tasks, p, me, team, &passed)
             if task < 0:
                 break
-            if scratch != NULL:
+            if scratch == NULL:
+                continue
+            if s.by_units:
+                run_unit(s, task, scratch)
+            else:
                 run_task(s, task, s.steps[p], scratch)
     if s.plan.tile.streaming:
         kernels().fence()
@@ -769,7 +786,7 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
     s.summed = <int64_t *>calloc(s.plan.units, sizeof(int64_t))
     if s.summed == NULL:
         return -1
-    if open_tasks(&s.tasks, s.plan.units * s.plan.chunks, s.phases, team) < 0:
+    if open_tasks(&s.tasks, s.plan.units * (1 if s.by_units else s.plan.chunks), s.phases, team) < 0:
         free(s.summed)
         return -1
     if team == 1:
@@ -795,9 +812,12 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
     cdef const plan_t *plan = s.plan
     cdef int64_t unit, first, n
     s.phases = 1
+    team = min(team, plan.units * plan.chunks)
+    s.by_units = (plan.chunks > 1 and plan.units % team == 0 and plan.units >= EVENLY * team
+                  and plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING))
     if plan.kind == FORWARD_INFERENCE:
         s.steps[0] = COMBINE
-    elif plan.chunks == 1 or plan.kind == BACKWARD_INFERENCE:
+    elif plan.chunks == 1 or s.by_units or plan.kind == BACKWARD_INFERENCE:
         s.steps[0] = SUMS | FINISH | COMBINE
     else:
         s.phases = 2
@@ -810,7 +830,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
             for unit in range(plan.units):
                 first = unit_position(plan, unit, &n)
                 finish_blocks(s, first, n, NULL)
-    return run_phases(s, min(team, plan.units * plan.chunks))
+    return run_phases(s, team)
 
 
 # ---- calls ----
