@@ -20,9 +20,8 @@ from cynorm.bandwidth import stream_pass
 
 # A sample of many short calls lasts about this long.
 _SAMPLE_SECONDS = 200e-6
-# Untimed calls before a sample, of calls shorter than so many seconds: three where the third-level cache may hold the
-# arrays, as the one before has left other ones there; none of long calls, as they would double the time of a run for
-# nothing.
+# Calls shorter than so many seconds are preceded by so many untimed ones: three bring the arrays back into the
+# third-level cache, if it may hold them; longer calls are not, as that would double the time of a run for nothing.
 _UNTIMED = ((2e-3, 3), (20e-3, 1))
 _LEAST_ROUNDS = 5
 # How many times the wished time may pass until so many rounds are done.
@@ -104,8 +103,8 @@ class ColdCache:
 def take_turns(runs, seconds, *, rounds=0, flush=None):
     """Time several callables in turn, A B B A: in rounds, each in an order of its own.
 
-    What runs after another finds its arrays in the cache, or finds them evicted. In one order for all rounds, that
-    would be the same one's gain.
+    Whoever runs after a library finds the arrays in the cache, after a pass of the limit not: in one order for all
+    rounds, one library would always gain.
 
     Parameters
     ----------

@@ -648,7 +648,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
-    cdef int64_t n, at, first, end, count, whole, slab
+    cdef int64_t n, at, other, end, count, whole, slab, images = 1
     cdef int i
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
     memmove(&t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
@@ -681,21 +681,18 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     count = min(plan.groups_cut, plan.groups.extent - at)
     whole = count - count % plan.repeat
     n = t.count[0]
-    first = chunk / plan.groups_cuts * plan.others_cut
     slab = count * n * cynorm_itemsize(t.view[CYNORM_BN_SRC].dtype)
     if t.kept_inner and plan.reduceds > 0 and slab <= SHORT_SLAB:
         t.last_images = min(SHORT_SLAB / slab, plan.reduced[0].extent - 1)
         fetch_ahead(&t, plan, 0, CYNORM_BN_SRC)
         fetch_ahead(&t, plan, 1, CYNORM_BN_DIFF_DST)
         fetch_ahead(&t, plan, 2, CYNORM_BN_DST)
-    end = min(first + plan.others_cut, plan.others)
-    while first < end:
-        at = first
-        first += 1
+    other = chunk / plan.groups_cuts * plan.others_cut
+    end = min(other + plan.others_cut, plan.others)
+    while other < end:
         if t.kept_inner and t.packs == 0 and plan.reduceds > 0:
-            t.count[1] = min(end - at, plan.reduced[0].extent - at % plan.reduced[0].extent)
-            first = at + t.count[1]
-        shift_all(&t, plan.reduced, plan.reduceds, at, 1)
+            t.count[1] = images = min(end - other, plan.reduced[0].extent - other % plan.reduced[0].extent)
+        shift_all(&t, plan.reduced, plan.reduceds, other, 1)
         if whole > 0:
             t.count[0] = n * plan.repeat
             t.count[2] = whole / plan.repeat
@@ -722,7 +719,8 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
             t.repeat = plan.repeat
             for i in range(VIEWS):
                 t.view[i].stride[2] = plan.groups.stride[i] * t.repeat
-        shift_all(&t, plan.reduced, plan.reduceds, at, -1)
+        shift_all(&t, plan.reduced, plan.reduceds, other, -1)
+        other += images
 
 
 cdef int64_t scratch_bytes(const plan_t *plan) noexcept nogil:

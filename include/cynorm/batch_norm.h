@@ -912,8 +912,9 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int sta
         b.piece = stage;
     }
     if (staged && b.rows > stage / b.piece) b.rows = stage > b.piece ? stage / b.piece : 1;
-    const int at_once = b.piece <= VL || b.piece == CYNORM_BN_SUM_COLUMNS * VL; /* are all columns summed */
-    if (t->kept_inner && !staged && at_once) b.images = t->count[1];
+    /* sums of all columns stay in registers from image to image */
+    const int is_held = b.piece <= VL || b.piece == CYNORM_BN_SUM_COLUMNS * VL;
+    if (t->kept_inner && !staged && is_held) b.images = t->count[1];
     return b;
 }
 
