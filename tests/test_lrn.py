@@ -384,6 +384,25 @@ def test_images_past_the_cache(region, images, plane, layout, dtype, size):
             assert (lines == 7).all()
 
 
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("channels", [16, 64, 80, 1040, 2624])
+@each_dtype
+def test_rows_past_the_cache(isa, dtype, channels, size):
+    """Rows of whole vectors, as many as are worked on at once and longer ones, give the bits that they give in the cache."""
+    images = 1_200_000 // (35 * channels) + 1
+    lrn = cynorm.LRN(size, 0.5, layout="NHWC")
+    tensors = draw_pair((images, channels, 5, 7), dtype, "NHWC")
+    line = 64 // tensors[0].itemsize
+    room = np.empty(tensors[0].size + 2 * line, dtype)
+    begin = -room.ctypes.data % 64 // room.itemsize
+    for apart in 0, 3:  # dst at a line of memory, and not
+        out = room[begin + apart :][: tensors[0].size].reshape(tensors[0].shape)
+        for run, operands in (lrn.forward, tensors[1:]), (lrn.backward, tensors):
+            run(*operands, out=out, num_threads=2)
+            for image in 0, images // 2, images - 1:
+                assert_same_bits(out[image], run(*(tensor[image : image + 1] for tensor in operands))[0])
+
+
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (2, 3)], ids=str)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @each_region

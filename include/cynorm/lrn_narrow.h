@@ -23,8 +23,9 @@ enum { CYNORM_BLOCKS_LATE = 0 };
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
 /* Elements of rows worked on at once; bytes of src, where stores bypass the cache; bytes to what is prefetched to the
- * first level, and about as many to the second. */
+ * first level, and about as many to the second; vectors from a sum to the power that is taken in the same step. */
 enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512, CYNORM_ROW_AHEAD = 8192 };
+enum { CYNORM_ROW_LAG = 8 };
 #endif
 
 CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int streaming) {
@@ -267,6 +268,7 @@ typedef struct FN(cynorm_lrn_rows) {
     int late; /* of a wide window: how many steps its sums are */
     across_t *across; /* or NULL */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
+    row_loop_t *both;                      /* omegas and powers at once, or NULL */
 } rows_t;
 
 /* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
@@ -274,6 +276,7 @@ typedef struct FN(cynorm_lrn_rows) {
  * first-level cache, row after row. Where strips meet in a row, what the windows reach is made twice. Sums of a wide
  * window, which are late, run on from row to row: there a vector of zeros lies behind each, which none reaches across.
  * How many instructions there are is the limit, those that move registers and count vectors too. */
+enum { FN(AT_ONCE) = CYNORM_BLOCKS_LATE || !CYNORM_ESTIMATES }; /* registers for sums and powers, or a divider to wait for */
 enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
 enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
 enum { FN(WEIGHTED) = FN(STRIP_VECTORS) }; /* from a term to what its diff_dst adds to diff_src */
@@ -532,6 +535,77 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
 }
 
+/* Omegas and powers of vectors [from, to) in one loop, where rows are whole and follow one another in memory: what a step
+ * leaves in scratch, another takes up CYNORM_ROW_LAG vectors later, so that no chain is longer than a core sees ahead.
+ * `backward`: into terms, else into dst; `crossing`: r->across */
+CYNORM_INLINE void FN(strip_both)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega, int dtype,
+                                  int reach, int kind, int backward, int crossing) {
+    const rows_t copy = *given, *r = &copy; /* which no store might alias */
+    const strip_t strip = *of, *s = &strip;
+    const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
+    const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - 1;
+    sums_t sums = {0};
+    vec next, sum, *done = omega, *const last = omega + s->rows * (to - from);
+    across_t across = {.end = NULL};
+    if (crossing) across = *r->across;
+    const char *src = r->src + s->row * r->src_pitch + begin * r->src_step, *at = src + (from - begin) * r->src_step;
+    const char *diff = backward ? r->diff_dst + s->row * r->diff_pitch + from * r->diff_step : NULL;
+    char *dst = backward ? NULL : r->dst + s->row * r->dst_pitch + from * r->dst_step;
+    omega += begin - from;
+#define NEXT                                                                                                   \
+    next = FN(get)(src, dtype, VL);                                                                            \
+    next *= next;                                                                                              \
+    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
+    __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
+    src += r->src_step
+#define PUT                                                                                                    \
+    FN(narrow_sums)(&sum, &sums, &next, reach, 0);                                                             \
+    *omega++ = FN(omega_of)(&r->q, sum, VL)
+#define POWERS(count)                                                                                          \
+    if (backward) FN(terms_of_two)(r, at, diff, NULL, done, 1, VL, count, dtype, kind, 0);                     \
+    else FN(powers_of_two)(r, &across, at, dst, done, 1, VL, count, dtype, kind, 0, crossing);                 \
+    done += count, at += (count) * r->src_step;                                                                \
+    if (backward) diff += (count) * r->diff_step;                                                              \
+    else dst += (count) * r->dst_step
+    for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
+        NEXT;
+        FN(narrow_sums)(&sum, &sums, &next, reach, 0);
+#pragma GCC unroll 1
+        for (int64_t j = steps >> 1; j; j--) { /* by two vectors, as in strip_omegas */
+            KEEP(src);
+            KEEP(omega);
+            KEEP(done);
+            NEXT;
+            PUT;
+            NEXT;
+            PUT;
+            if (omega - done < CYNORM_ROW_LAG + 2) continue;
+            POWERS(2);
+        }
+        if (steps & 1) {
+            NEXT;
+            PUT;
+        }
+        next = (vec){0};
+        if (to == r->vectors) {
+            PUT;
+        }
+        while (omega - done >= CYNORM_ROW_LAG + 2) {
+            POWERS(2);
+        }
+    }
+    while (done < last - 1) {
+        POWERS(2);
+    }
+    if (done < last) {
+        POWERS(1);
+    }
+    if (crossing) *r->across = across;
+#undef NEXT
+#undef PUT
+#undef POWERS
+}
+
 /* dst of the strip, whose terms begin at vector `from` and end at `to`; `crossing`: r->across */
 CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, const vec *term,
                                   int dtype, int reach, int whole, int halves, int streaming, int crossing) {
@@ -610,11 +684,20 @@ CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t 
     else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0, 0);
 }
 
+/* Of a strip, omegas and then powers, whose other operand is dst or diff_dst. */
+static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *at, int other_flat) {
+    if (r->both && r->src_flat && other_flat) {
+        r->both(r, s, from, to, at);
+        return;
+    }
+    r->omegas(r, s, from, to, at);
+    r->powers(r, s, from, to, at);
+}
+
 static void FN(rows_forward)(const rows_t *r) {
     vec scratch[FN(STRIP_VECTORS)], *const omega = scratch + FN(STRIP_MARGIN);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
-        r->omegas(r, &s, s.from, s.to, omega);
-        r->powers(r, &s, s.from, s.to, omega);
+        FN(strip_to_powers)(r, &s, s.from, s.to, omega, r->dst_flat);
     }
 }
 
@@ -622,8 +705,7 @@ static void FN(rows_backward)(const rows_t *r) {
     vec scratch[2 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
         const int64_t from = s.from - (s.from > 0), to = s.to + (s.to < r->vectors); /* what windows reach */
-        r->omegas(r, &s, from, to, term);
-        r->powers(r, &s, from, to, term);
+        FN(strip_to_powers)(r, &s, from, to, term, r->diff_flat);
         r->results(r, &s, from, to, term);
     }
 }
@@ -939,6 +1021,14 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 0);                                 \
         else if (cells >= -VL) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);              \
     }
+#define CYNORM_ROW_BOTH(T, direction, reach, backward)                                                         \
+    CYNORM_ROW_LOOP(both_##T##_##direction##reach) {                                                           \
+        const int kind = CYNORM_BETA_THREE_QUARTERS;                                                           \
+        if (!FN(AT_ONCE) || CYNORM_##T != CYNORM_COMPUTE) return; /* half types lose */                        \
+        if (!backward && FN(may_cross)(CYNORM_##T, 0) && given->across)                                        \
+            FN(strip_both)(given, s, from, to, at, CYNORM_##T, reach, kind, backward, 1);                      \
+        else FN(strip_both)(given, s, from, to, at, CYNORM_##T, reach, kind, backward, 0);                     \
+    }
 #define CYNORM_ROWS(T)                                                                                         \
     CYNORM_ROW_POWERS(T, powers, special, cynorm_special_beta(given->q.beta), 0)                               \
     CYNORM_ROW_POWERS(T, powers, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
@@ -946,6 +1036,10 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     CYNORM_ROW_POWERS(T, terms, special, cynorm_special_beta(given->q.beta), 0)                                \
     CYNORM_ROW_POWERS(T, terms, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                          \
     CYNORM_ROW_POWERS(T, terms, any, CYNORM_BETA_ANY, 0)                                                       \
+    CYNORM_ROW_BOTH(T, forward, 1, 0)                                                                          \
+    CYNORM_ROW_BOTH(T, forward, 2, 0)                                                                          \
+    CYNORM_ROW_BOTH(T, backward, 1, 1)                                                                         \
+    CYNORM_ROW_BOTH(T, backward, 2, 1)                                                                         \
     CYNORM_WINDOWS(T, omegas)                                                                                  \
     CYNORM_WINDOWS(T, results)
 /* What no exponent is needed for: sums along rows of squares, of terms, and what these finish. */
@@ -1029,8 +1123,10 @@ static void (*const FN(plane_terms)[])(plane_t *) = {FN(plane_terms1), FN(plane_
 #define CYNORM_EXPONENTS_OF(what) {FN(row_##what##special), FN(row_##what##usual), FN(row_##what##any)}
 #define CYNORM_ROWS_OF(T)                                                                                      \
     [CYNORM_##T] = {{CYNORM_EXPONENTS_OF(powers_##T), CYNORM_EXPONENTS_OF(terms_##T)},                         \
-                    CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T)}
-static const struct { row_loop_t *powers[2][3], *omegas[6], *results[6]; } FN(row_loops)[] = {
+                    CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T),                            \
+                    {{FN(row_both_##T##_forward1), FN(row_both_##T##_forward2)},                               \
+                     {FN(row_both_##T##_backward1), FN(row_both_##T##_backward2)}}}
+static const struct { row_loop_t *powers[2][3], *omegas[6], *results[6], *both[2][2]; } FN(row_loops)[] = {
 #if CYNORM_DOUBLE
     CYNORM_ROWS_OF(F64)
 #else
@@ -1324,7 +1420,9 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
 #undef AHEAD
     r.last = cells - (r.vectors - 1) * lanes;
     r.whole = cells % VL == 0;
-    r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
+    if (FN(AT_ONCE) && t->streaming && loop == 1 && reach && dtype == CYNORM_COMPUTE)
+        r.both = FN(row_loops)[dtype].both[backward][reach - 1];
+    r.strip = (t->streaming && !r.both ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
     int window = reach - 1;
 #if CYNORM_PICKS
     r.window = FN(window_of)(&t->window[0]);
