@@ -272,11 +272,11 @@ typedef struct FN(cynorm_lrn_rows) {
 } rows_t;
 
 /* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
- * loops of their own, so short that the core looks several vectors ahead; what one leaves for the next lies in the
- * first-level cache, row after row. Where strips meet in a row, what the windows reach is made twice. Sums of a wide
- * window, which are late, run on from row to row: there a vector of zeros lies behind each, which none reaches across.
+ * loops of their own, so short that the core looks several vectors ahead, or the first two one loop (omegas_and); what
+ * one leaves for the next lies in the first-level cache, row after row. Where strips meet in a row, what the windows reach
+ * is made twice. Sums of a wide window, which are late, run on from row to row: there a vector of zeros lies behind each,
+ * which none reaches across.
  * How many instructions there are is the limit, those that move registers and count vectors too. */
-enum { FN(AT_ONCE) = CYNORM_BLOCKS_LATE || !CYNORM_ESTIMATES }; /* registers for sums and powers, or a divider to wait for */
 enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
 enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
 enum { FN(WEIGHTED) = FN(STRIP_VECTORS) }; /* from a term to what its diff_dst adds to diff_src */
@@ -341,64 +341,6 @@ static void FN(go_across)(across_t *a, char *dst) {
 
 /* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */
 #define KEEP(p) __asm__("" : "+r"(p))
-
-/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. */
-CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega,
-                                    int dtype, int reach, int whole, int halves) {
-    const rows_t copy = *given, *r = &copy; /* which no store might alias */
-    const strip_t strip = *of, *s = &strip;
-    const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
-    sums_t sums = {0};
-    vec next[2], sum[2];
-    omega += begin - from - (reach > 0 ? 0 : FN(late)(reach)) + (begin - from) * halves;
-#define NEXT                                                                                                   \
-    EACH_HALF next[h] = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
-    EACH_HALF next[h] *= next[h];                                                                              \
-    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
-    __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
-    src += r->src_step, v++
-#define SUM                                                                                                    \
-    if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves);                                           \
-    else sum[0] = FN(wide_sum)(&sums, next[0], &r->window, reach, 0)
-#define PUT EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
-    const char *src = r->src + s->row * r->src_pitch + begin * r->src_step;
-    const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - (reach > 0);
-    for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
-        int64_t v = begin;
-        if (reach > 0) {
-            NEXT;
-            SUM;
-        }
-#pragma GCC unroll 1
-        for (int64_t j = steps >> 1; j; j--) { /* by two vectors: what is kept of one need not move for the next */
-            KEEP(src);
-            KEEP(omega);
-            NEXT;
-            SUM;
-            PUT;
-            NEXT;
-            SUM;
-            PUT;
-        }
-        if (steps & 1) {
-            NEXT;
-            SUM;
-            PUT;
-        }
-        EACH_HALF next[h] = (vec){0};
-        if (to == r->vectors) {
-            SUM;
-            PUT;
-        }
-    }
-    for (int j = 1; j < FN(late)(reach); j++) {
-        SUM;
-        PUT;
-    }
-#undef NEXT
-#undef SUM
-#undef PUT
-}
 
 /* Loops that know no window take vectors as they lie in memory, by lines: all rows, where these follow one another; else
  * rows or, where these are shorter, columns: then steps and pitches change places. */
@@ -535,75 +477,105 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
 }
 
-/* Omegas and powers of vectors [from, to) in one loop, where rows are whole and follow one another in memory: what a step
- * leaves in scratch, another takes up CYNORM_ROW_LAG vectors later, so that no chain is longer than a core sees ahead.
- * `backward`: into terms, else into dst; `crossing`: r->across */
-CYNORM_INLINE void FN(strip_both)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega, int dtype,
-                                  int reach, int kind, int backward, int crossing) {
+/* Whether sums and powers may share a loop, for which there are registers, or whose divider leaves time; half types lose. */
+CYNORM_INLINE int FN(may_share)(int dtype) {
+    return (CYNORM_BLOCKS_LATE || !CYNORM_ESTIMATES) && dtype == CYNORM_COMPUTE;
+}
+
+/* What else the loop for omegas does. */
+enum { FN(ALONE), FN(AND_POWERS), FN(AND_TERMS) };
+
+/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. `more`: powers into dst,
+ * or terms in place of omega, where rows are whole and follow one another in memory; of what was left CYNORM_ROW_LAG vectors
+ * before, so that no chain is longer than a core sees ahead. `crossing`: r->across */
+CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega,
+                                  int dtype, int reach, int kind, int whole, int halves, int crossing) {
     const rows_t copy = *given, *r = &copy; /* which no store might alias */
     const strip_t strip = *of, *s = &strip;
     const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
-    const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - 1;
     sums_t sums = {0};
-    vec next, sum, *done = omega, *const last = omega + s->rows * (to - from);
+    vec next[2], sum[2];
+    vec *done = omega, *const last = omega + s->rows * (to - from);
+    const char *of_done = r->src + s->row * r->src_pitch + from * r->src_step;
+    const char *diff = more == FN(AND_TERMS) ? r->diff_dst + s->row * r->diff_pitch + from * r->diff_step : NULL;
+    char *dst = more == FN(AND_POWERS) ? r->dst + s->row * r->dst_pitch + from * r->dst_step : NULL;
     across_t across = {.end = NULL};
     if (crossing) across = *r->across;
-    const char *src = r->src + s->row * r->src_pitch + begin * r->src_step, *at = src + (from - begin) * r->src_step;
-    const char *diff = backward ? r->diff_dst + s->row * r->diff_pitch + from * r->diff_step : NULL;
-    char *dst = backward ? NULL : r->dst + s->row * r->dst_pitch + from * r->dst_step;
-    omega += begin - from;
+    omega += begin - from - (reach > 0 ? 0 : FN(late)(reach)) + (begin - from) * halves;
 #define NEXT                                                                                                   \
-    next = FN(get)(src, dtype, VL);                                                                            \
-    next *= next;                                                                                              \
+    EACH_HALF next[h] = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
+    EACH_HALF next[h] *= next[h];                                                                              \
     __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
     __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
-    src += r->src_step
-#define PUT                                                                                                    \
-    FN(narrow_sums)(&sum, &sums, &next, reach, 0);                                                             \
-    *omega++ = FN(omega_of)(&r->q, sum, VL)
-#define POWERS(count)                                                                                          \
-    if (backward) FN(terms_of_two)(r, at, diff, NULL, done, 1, VL, count, dtype, kind, 0);                     \
-    else FN(powers_of_two)(r, &across, at, dst, done, 1, VL, count, dtype, kind, 0, crossing);                 \
-    done += count, at += (count) * r->src_step;                                                                \
-    if (backward) diff += (count) * r->diff_step;                                                              \
+    src += r->src_step, v++
+#define SUM                                                                                                    \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves);                                           \
+    else sum[0] = FN(wide_sum)(&sums, next[0], &r->window, reach, 0)
+#define PUT EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
+#define MORE(count)                                                                                            \
+    if (more == FN(AND_TERMS)) FN(terms_of_two)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, 0);   \
+    else FN(powers_of_two)(r, &across, of_done, dst, done, 1, VL, count, dtype, kind, 0, crossing);            \
+    done += count, of_done += (count) * r->src_step;                                                           \
+    if (more == FN(AND_TERMS)) diff += (count) * r->diff_step;                                                 \
     else dst += (count) * r->dst_step
+#define MAY_DO_MORE (more && omega - done >= CYNORM_ROW_LAG + 2)
+    const char *src = r->src + s->row * r->src_pitch + begin * r->src_step;
+    const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - (reach > 0);
     for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
-        NEXT;
-        FN(narrow_sums)(&sum, &sums, &next, reach, 0);
+        int64_t v = begin;
+        if (reach > 0) {
+            NEXT;
+            SUM;
+        }
 #pragma GCC unroll 1
-        for (int64_t j = steps >> 1; j; j--) { /* by two vectors, as in strip_omegas */
+        for (int64_t j = steps >> 1; j; j--) { /* by two vectors: what is kept of one need not move for the next */
             KEEP(src);
             KEEP(omega);
+            NEXT;
+            SUM;
+            PUT;
+            NEXT;
+            SUM;
+            PUT;
+            if (!MAY_DO_MORE) continue;
             KEEP(done);
-            NEXT;
-            PUT;
-            NEXT;
-            PUT;
-            if (omega - done < CYNORM_ROW_LAG + 2) continue;
-            POWERS(2);
+            MORE(2);
         }
         if (steps & 1) {
             NEXT;
+            SUM;
             PUT;
         }
-        next = (vec){0};
+        EACH_HALF next[h] = (vec){0};
         if (to == r->vectors) {
+            SUM;
             PUT;
         }
-        while (omega - done >= CYNORM_ROW_LAG + 2) {
-            POWERS(2);
+        while (MAY_DO_MORE) {
+            MORE(2);
         }
     }
-    while (done < last - 1) {
-        POWERS(2);
+    for (int j = 1; j < FN(late)(reach); j++) {
+        SUM;
+        PUT;
     }
-    if (done < last) {
-        POWERS(1);
+    while (more && done < last - 1) {
+        MORE(2);
+    }
+    if (more && done < last) {
+        MORE(1);
     }
     if (crossing) *r->across = across;
 #undef NEXT
+#undef SUM
 #undef PUT
-#undef POWERS
+#undef MORE
+#undef MAY_DO_MORE
+}
+
+CYNORM_INLINE void FN(strip_omegas)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype,
+                                    int reach, int whole, int halves) {
+    FN(omegas_and)(FN(ALONE), r, s, from, to, omega, dtype, reach, 0, whole, halves, 0);
 }
 
 /* dst of the strip, whose terms begin at vector `from` and end at `to`; `crossing`: r->across */
@@ -684,9 +656,9 @@ CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t 
     else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0, 0);
 }
 
-/* Of a strip, omegas and then powers, whose other operand is dst or diff_dst. */
-static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *at, int other_flat) {
-    if (r->both && r->src_flat && other_flat) {
+/* Omegas of a strip, then powers. */
+static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *at) {
+    if (r->both) {
         r->both(r, s, from, to, at);
         return;
     }
@@ -696,16 +668,14 @@ static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from,
 
 static void FN(rows_forward)(const rows_t *r) {
     vec scratch[FN(STRIP_VECTORS)], *const omega = scratch + FN(STRIP_MARGIN);
-    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
-        FN(strip_to_powers)(r, &s, s.from, s.to, omega, r->dst_flat);
-    }
+    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) FN(strip_to_powers)(r, &s, s.from, s.to, omega);
 }
 
 static void FN(rows_backward)(const rows_t *r) {
     vec scratch[2 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
         const int64_t from = s.from - (s.from > 0), to = s.to + (s.to < r->vectors); /* what windows reach */
-        FN(strip_to_powers)(r, &s, from, to, term, r->diff_flat);
+        FN(strip_to_powers)(r, &s, from, to, term);
         r->results(r, &s, from, to, term);
     }
 }
@@ -1021,13 +991,13 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 0);                                 \
         else if (cells >= -VL) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);              \
     }
-#define CYNORM_ROW_BOTH(T, direction, reach, backward)                                                         \
+#define CYNORM_ROW_BOTH(T, direction, reach, more)                                                             \
     CYNORM_ROW_LOOP(both_##T##_##direction##reach) {                                                           \
-        const int kind = CYNORM_BETA_THREE_QUARTERS;                                                           \
-        if (!FN(AT_ONCE) || CYNORM_##T != CYNORM_COMPUTE) return; /* half types lose */                        \
-        if (!backward && FN(may_cross)(CYNORM_##T, 0) && given->across)                                        \
-            FN(strip_both)(given, s, from, to, at, CYNORM_##T, reach, kind, backward, 1);                      \
-        else FN(strip_both)(given, s, from, to, at, CYNORM_##T, reach, kind, backward, 0);                     \
+        const int beta = CYNORM_BETA_THREE_QUARTERS;                                                           \
+        if (!FN(may_share)(CYNORM_##T)) __builtin_unreachable();                                               \
+        if (more == FN(AND_POWERS) && FN(may_cross)(CYNORM_##T, 0) && given->across)                           \
+            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 1);                    \
+        else FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 0);                   \
     }
 #define CYNORM_ROWS(T)                                                                                         \
     CYNORM_ROW_POWERS(T, powers, special, cynorm_special_beta(given->q.beta), 0)                               \
@@ -1036,10 +1006,10 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     CYNORM_ROW_POWERS(T, terms, special, cynorm_special_beta(given->q.beta), 0)                                \
     CYNORM_ROW_POWERS(T, terms, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                          \
     CYNORM_ROW_POWERS(T, terms, any, CYNORM_BETA_ANY, 0)                                                       \
-    CYNORM_ROW_BOTH(T, forward, 1, 0)                                                                          \
-    CYNORM_ROW_BOTH(T, forward, 2, 0)                                                                          \
-    CYNORM_ROW_BOTH(T, backward, 1, 1)                                                                         \
-    CYNORM_ROW_BOTH(T, backward, 2, 1)                                                                         \
+    CYNORM_ROW_BOTH(T, forward, 1, FN(AND_POWERS))                                                             \
+    CYNORM_ROW_BOTH(T, forward, 2, FN(AND_POWERS))                                                             \
+    CYNORM_ROW_BOTH(T, backward, 1, FN(AND_TERMS))                                                             \
+    CYNORM_ROW_BOTH(T, backward, 2, FN(AND_TERMS))                                                             \
     CYNORM_WINDOWS(T, omegas)                                                                                  \
     CYNORM_WINDOWS(T, results)
 /* What no exponent is needed for: sums along rows of squares, of terms, and what these finish. */
@@ -1420,10 +1390,8 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
 #undef AHEAD
     r.last = cells - (r.vectors - 1) * lanes;
     r.whole = cells % VL == 0;
-    if (FN(AT_ONCE) && t->streaming && loop == 1 && reach && dtype == CYNORM_COMPUTE)
-        r.both = FN(row_loops)[dtype].both[backward][reach - 1];
-    r.strip = (t->streaming && !r.both ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
     int window = reach - 1;
+    const int may_share = FN(may_share)(dtype) && t->streaming && loop == 1 && reach;
 #if CYNORM_PICKS
     r.window = FN(window_of)(&t->window[0]);
     if (!reach) r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
@@ -1459,6 +1427,9 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
             OPERAND(y, y, FN(Y));
             OPERAND(dst, dst, FN(DST));
 #undef OPERAND
+            const int one_loop = may_share && r.src_flat && (backward ? r.diff_flat : r.dst_flat);
+            r.both = one_loop ? FN(row_loops)[dtype].both[backward][window] : NULL;
+            r.strip = (t->streaming && !one_loop ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
             if (crossing) FN(go_across)(&across, r.dst);
             if (backward) FN(rows_backward)(&r);
             else FN(rows_forward)(&r);
