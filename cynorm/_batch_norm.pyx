@@ -111,7 +111,7 @@ cdef int64_t streaming_from = min(max(cynorm_last_cache() // 4 * 3, STREAMING), 
 
 # Arrays of one real per statistic, from CENTER on per coefficient; those from DIFF_SCALES on are of backward.
 cdef enum:
-    SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, CENTER_LOW, GAIN, BIAS
+    SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, NORM, GAIN, BIAS
     DIFF_SCALES, DIFF_SHIFTS, SLOPE, OFFSET, ARRAYS
 
 # The rows of the part "statistics" of a workspace.
@@ -518,15 +518,15 @@ cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tens
     cdef double momentum = p.momentum
     if t == NULL:
         return
-    load_parameter(s, t, CENTER_LOW)
+    load_parameter(s, t, NORM)
     for i in range(s.plan.statistics):
         if s.plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64:
-            (<double *>s.array[CENTER_LOW])[i] = (1 - momentum) * (<double *>s.array[CENTER_LOW])[i] + (
+            (<double *>s.array[NORM])[i] = (1 - momentum) * (<double *>s.array[NORM])[i] + (
                 momentum * factor * (<double *>s.array[array])[i])
         else:
-            (<float *>s.array[CENTER_LOW])[i] = <float>((1 - momentum) * (<float *>s.array[CENTER_LOW])[i] + (
+            (<float *>s.array[NORM])[i] = <float>((1 - momentum) * (<float *>s.array[NORM])[i] + (
                 momentum * factor * (<float *>s.array[array])[i]))
-    store_parameter(s, t, CENTER_LOW)
+    store_parameter(s, t, NORM)
 
 
 cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
@@ -608,7 +608,7 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     u.variance = s.array[VARIANCES] + one if s.array[VARIANCES] != NULL else NULL
     u.rstd = s.array[RSTDS] + one
     u.center = s.array[CENTER] + each
-    u.center_low = s.array[CENTER_LOW] + each
+    u.norm = s.array[NORM] + each
     u.gain = s.array[GAIN] + each
     u.bias = s.array[BIAS] + each
     if plan.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE) and sums != NULL:
@@ -658,7 +658,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         t.next[0] = plan.cut * plan.group.stride[CYNORM_BN_SRC]
         t.next[1] = plan.cut * plan.group.stride[CYNORM_BN_DIFF_DST]
     t.center = s.array[CENTER] + each
-    t.center_low = s.array[CENTER_LOW] + each
+    t.norm = s.array[NORM] + each
     t.gain = s.array[GAIN] + each
     t.bias = s.array[BIAS] + each
     if plan.kind == BACKWARD_TRAINING:
@@ -859,14 +859,14 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads)
     one = round_up((plan.statistics + 16) * size, 64)
     each = round_up((plan.statistics * plan.repeat + 16) * size, 64)
     for i in range(ARRAYS if backward else DIFF_SCALES):
-        at += each if i in (CENTER, CENTER_LOW, GAIN, BIAS, SLOPE, OFFSET) else one
+        at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
     memory = <char *>calloc(at + 64, 1)
     if memory == NULL:
         return -1
     at = 0
     for i in range(ARRAYS if backward else DIFF_SCALES):
         s.array[i] = <char *>aligned(memory) + at
-        at += each if i in (CENTER, CENTER_LOW, GAIN, BIAS, SLOPE, OFFSET) else one
+        at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
     if t[SCALE] == NULL:
         s.array[SCALES] = NULL
     if t[SHIFT] == NULL:

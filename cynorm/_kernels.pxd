@@ -128,7 +128,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         cynorm_bn_view view[7]
         int64_t bit
         const void *center
-        const void *center_low
+        const void *norm
         const void *gain
         const void *bias
         const void *slope
@@ -157,7 +157,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         void *diff_scale
         void *diff_shift
         void *center
-        void *center_low
+        void *norm
         void *gain
         void *bias
         void *slope

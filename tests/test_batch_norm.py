@@ -1000,6 +1000,18 @@ def test_constant_channels(layout, dtype, value):
         np.testing.assert_array_equal(case.canonical(dst), shift)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_gradients_of_a_large_constant(layout):
+    """What the last vector of a row lacks is no term, however large mean and 1 / deviation are."""
+    rng = np.random.default_rng(0)
+    src, diff_dst = np.full((2, 3, 5, 7), 1e18, np.float32), rng.standard_normal((2, 3, 5, 7)).astype(np.float32)
+    gradients = cynorm.BatchNorm(layout=layout, epsilon=1e-44).backward_training(
+        from_canonical(diff_dst, layout), from_canonical(src, layout), mean=src[0, :, 0, 0], variance=np.zeros(3, np.float32)
+    )
+    assert (gradients.diff_scale == 0).all()
+    assert np.isfinite(gradients.diff_src).all()
+
+
 def test_huge_values():
     """Squares that fit float32 overflow no sum."""
     for layout in ("NCHW", "NHWC"):
@@ -1058,6 +1070,19 @@ def test_half_channels_around_whole_vectors(dtype, layout, channels):
         case = Case((3, channels, 3, 11), dtype, layout, activation="relu" if relu else None)
         check_training(case, add=relu, relu=relu)
         check_inference(case, add=relu, relu=relu)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["nChw8c", "nChw16c"])
+@pytest.mark.parametrize("apart", [False, True], ids=["", "add apart"])
+@pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
+def test_blocks_of_an_odd_number_of_pixels(dtype, layout, apart, relu):
+    """Pixels of a block are taken two at a time, as far as they follow on in memory, and a last one alone."""
+    case = Case((3, 40, 9, 21), dtype, layout, activation="relu" if relu else None)
+    if apart:
+        case.add = np.repeat(case.add, 2, axis=-2)[..., ::2, :]
+    check_training(case, add=True, relu=relu)
+    check_inference(case, add=True, relu=relu)
 
 
 @each_dtype

@@ -13,9 +13,12 @@
  * 0. The pivot of bfloat16 is 0: a square has 16 bits, so that sums over numbers of one sign within a factor
  * of 2 are exact up to M = 2^35, and where any two are further apart, mean^2 <= 8 M * variance.
  *
- * Sums are held in twice the precision: double for float, pairs of double for double. The mean is kept as two
- * reals: center is the high one, and src - center, which is exact where it matters, comes first; the low one
- * is part of bias and offset, and taken from diff_scale by way of diff_shift.
+ * Sums are held in twice the precision: double for float, pairs of double for double. Statistics, where terms cancel,
+ * have all their terms in it; gradients, which are bounded by the magnitudes of theirs, take CYNORM_BN_RUN terms in reals
+ * at a time, d and d * ((src - center) * norm), norm being rstd, so that no product overflows that the result has room for.
+ *
+ * The mean is kept as two reals: center is the high one, and src - center, which is exact where it matters, comes first;
+ * the low one is part of bias and offset, and taken from diff_scale by way of diff_shift.
  *
  * A tile is worked on in blocks of rows. A row's elements have one statistic each (kept_inner), or share that
  * of their row; coefficients lie accordingly. The lanes of the sums follow the elements of a row, or else are
@@ -31,7 +34,9 @@ enum {
     CYNORM_BN_SHORT_STAGE = 4096, /* of short kept rows that are staged: while a block leaves, all else waits */
     CYNORM_BN_SHORT = 256,       /* bytes of such a row at most */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
-    CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers */
+    CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers; */
+    CYNORM_BN_RUN = 16,          /* as many terms of a gradient are added before they are widened */
+    CYNORM_BN_PAIRED = 128,      /* rows at least that are taken by twos */
     CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
     CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another, and results; */
     CYNORM_BN_TOGETHER = 65536,  /* longer ones are summed by columns, in groups of about as many bytes */
@@ -349,6 +354,21 @@ static inline wide FN(wide_interleave)(wide even, wide odd, int second) {
     return (wide){{interleave_f64(e, o, 0), interleave_f64(e, o, 1)}};
 }
 
+#if CYNORM_VBYTES >= 32
+/* Of VL elements of bfloat16, the even ones and the odd ones. */
+static inline wide FN(wide_split)(const char *p) {
+#if CYNORM_VBYTES == 64
+    const __m256i v = _mm256_loadu_si256((const __m256i *)p), high = _mm256_set1_epi32(-1 << 16);
+    return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(v, 16))),
+                   (cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_and_si256(v, high)))}};
+#else
+    const __m128i v = _mm_loadu_si128((const __m128i *)p), high = _mm_set1_epi32(-1 << 16);
+    return (wide){{(cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(v, 16))),
+                   (cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_and_si128(v, high)))}};
+#endif
+}
+#endif
+
 #endif
 
 /* The vector of a row of reals that belongs to elements from the i-th on. */
@@ -364,12 +384,12 @@ CYNORM_INLINE vec FN(get_in)(const char *p, int dtype, int64_t m, int half) {
     return FN(get)(p, dtype, m);
 }
 
-CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t m, int half) {
+CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t m) {
 #if !CYNORM_DOUBLE
     if (m == VL && dtype == CYNORM_F32)
         return (wide){{FN(half_get)((const real *)p), FN(half_get)((const real *)p + VL / 2)}};
 #endif
-    return FN(wide_of)(FN(get_in)(p, dtype, m, half));
+    return FN(wide_of)(FN(get)(p, dtype, m));
 }
 
 /* The bits of the mask that belong to them. */
@@ -451,49 +471,58 @@ static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
     return (kept_inner ? (n + VL - 1) / VL : n) * 2 * (int64_t)sizeof(wide);
 }
 
-/* What m elements from the i-th of row r add to two sums: w and w * d, d being x - center and w g, or d. */
-CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
-                                  vec center, int64_t m, int half, int kept, int backward, int masked,
-                                  int dtype) {
-    int64_t at = i * cynorm_itemsize(dtype);
-    const char *x = in->x + r * in->x_step + at;
-    if (!kept && half != 1) cynorm_bn_prefetch(x, &in->x_ahead);
-    wide d;
-    if (dtype == CYNORM_BF16 && !backward) d = FN(wide_get)(x, dtype, m, half); /* center is 0 */
-    else if (cynorm_itemsize(dtype) == 2 && backward) d = FN(wide_of)(FN(get_in)(x, dtype, m, half) - center);
-    else d = FN(wide_minus)(FN(wide_get)(x, dtype, m, half), FN(wide_of)(center));
-    wide w = d;
-    if (backward) {
-        const char *g = in->g + r * in->g_step + at;
-        if (!kept && half != 1) cynorm_bn_prefetch(g, &in->g_ahead);
-        if (masked) {
-            unsigned bits = FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half);
-            w = FN(wide_of)(FN(where_bits)(bits, FN(get_in)(g, dtype, m, half)));
-        } else {
-            w = FN(wide_get)(g, dtype, m, half);
-        }
-    } else if (m < VL) {
-        w = d = FN(wide_part)(d, m); /* no element, no term */
-    }
-    *first = FN(wide_add)(*first, w);
-    *second = FN(wide_fma)(w, d, *second);
+/* Whether the wide halves of a forward call's sums are of even and of odd elements, see wide_split. */
+CYNORM_INLINE int FN(is_split)(int64_t m, int backward, int dtype) {
+    return CYNORM_VBYTES >= 32 && dtype == CYNORM_BF16 && !backward && m == VL;
 }
 
-/* One of the sums of a vector of columns. */
-CYNORM_INLINE wide FN(sums_half)(const wide *sums, int half) {
+/* What m elements from the i-th of row r add to the sums of a forward call: x - center and its square. */
+CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
+                                  vec center, int64_t m, int dtype) {
+    const char *x = in->x + r * in->x_step + i * cynorm_itemsize(dtype);
+    wide d;
+#if !CYNORM_DOUBLE && CYNORM_VBYTES >= 32
+    if (FN(is_split)(m, 0, dtype)) d = FN(wide_split)(x);
+    else
+#endif
+    d = FN(wide_get)(x, dtype, m);
+    if (dtype != CYNORM_BF16) d = FN(wide_minus)(d, FN(wide_of)(center)); /* else it is 0 */
+    if (m < VL) d = FN(wide_part)(d, m); /* no element, no term */
+    *first = FN(wide_add)(*first, d);
+    *second = FN(wide_fma)(d, d, *second);
+}
+
+/* Likewise of a backward one: d and d * (x - center) * norm, d being g as the mask leaves it. */
+CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
+                                    vec center, vec norm, int64_t m, int half, int masked, int dtype) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
+    vec xhat = (FN(get_in)(x, dtype, m, half) - center) * norm, d = FN(get_in)(g, dtype, m, half);
+    if (masked) d = FN(where_bits)(FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half), d);
+    if (m < VL) xhat = FN(part)(xhat, (vec){0}, m);
+    *first += d;
+    *second = FN(fma)(d, xhat, *second);
+}
+
+/* One of the sums of a vector of columns, as they are added up: split, or of the columns of a half. */
+CYNORM_INLINE wide FN(sums_half)(const wide *sums, int half, int split) {
 #if !CYNORM_DOUBLE
+    const cynorm_vec_f64 *v = sums->half;
+    if (split) return (wide){{every_other_f64(v[0], v[1], 0), every_other_f64(v[0], v[1], 1)}};
     if (half != CYNORM_BN_IN_ORDER) return FN(wide_every_other)(sums[0], sums[2], half);
 #endif
-    (void)half;
+    (void)half, (void)split;
     return sums[0];
 }
 
 /* The inverse: those of the k-th vector. */
-CYNORM_INLINE wide FN(sums_in_order)(const wide *v, int k, int half) {
+CYNORM_INLINE wide FN(sums_in_order)(const wide *v, int k, int half, int split) {
 #if !CYNORM_DOUBLE
+    const cynorm_vec_f64 e = v[k].half[0], o = v[k].half[1];
+    if (split) return (wide){{interleave_f64(e, o, 0), interleave_f64(e, o, 1)}};
     if (half != CYNORM_BN_IN_ORDER) return FN(wide_interleave)(v[k - half], v[k - half + 1], half);
 #endif
-    (void)half;
+    (void)half, (void)split;
     return v[k];
 }
 
@@ -506,72 +535,109 @@ CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int6
 }
 
 /* Adds rows to the sums of some vectors of columns, which stay in registers. */
-CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, int64_t row,
-                                   int64_t rows, int64_t i, int columns, int64_t m, int backward, int masked,
-                                   int dtype) {
+CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *norm,
+                                   int64_t row, int64_t rows, int64_t i, int columns, int64_t m, int backward,
+                                   int masked, int dtype) {
     cynorm_bn_rows now = *in;
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
-    vec c[CYNORM_BN_SUM_COLUMNS];
+    vec c[CYNORM_BN_SUM_COLUMNS], factor[CYNORM_BN_SUM_COLUMNS];
+    const int split = FN(is_split)(m, backward, dtype), in_halves = backward ? columns : 1; /* one has no halves */
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
-        const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
-        first[k] = FN(sums_half)(sums + at / VL * 2, half);
-        second[k] = FN(sums_half)(sums + at / VL * 2 + 1, half);
+        const int half = FN(half_of)(k, in_halves, dtype), at = FN(start_of)(k, half);
+        first[k] = FN(sums_half)(sums + at / VL * 2, half, split);
+        second[k] = FN(sums_half)(sums + at / VL * 2 + 1, half, split);
         c[k] = FN(load_half)(center + i + at, half);
+        if (backward) factor[k] = FN(load_half)(norm + i + at, half);
     }
     for (; now.images; cynorm_bn_next_image(&now))
-        for (int64_t r = 0; r < rows; r++)
-            for (int k = 0; k < columns; k++) {
-                const int half = FN(half_of)(k, columns, dtype);
-                if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
-                    FN(prefetch_kept)(&now, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
-                FN(sum_vector)(&first[k], &second[k], &now, row + r, i + FN(start_of)(k, half), c[k], m, half, 1,
-                               backward, masked, dtype);
+        for (int64_t r = 0, end; r < rows; r = end) {
+            vec part[2][CYNORM_BN_SUM_COLUMNS] = {{{0}}};
+            end = backward && rows - r > CYNORM_BN_RUN ? r + CYNORM_BN_RUN : rows;
+            for (; r < end; r++)
+                for (int k = 0; k < columns; k++) {
+                    const int half = FN(half_of)(k, in_halves, dtype);
+                    const int64_t at = i + FN(start_of)(k, half);
+                    if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
+                        FN(prefetch_kept)(&now, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
+                    if (backward)
+                        FN(sum_products)(&part[0][k], &part[1][k], &now, row + r, at, c[k], factor[k], m, half,
+                                         masked, dtype);
+                    else FN(sum_vector)(&first[k], &second[k], &now, row + r, at, c[k], m, dtype);
+                }
+            for (int k = 0; k < columns && backward; k++) {
+                first[k] = FN(wide_add)(first[k], FN(wide_of)(part[0][k]));
+                second[k] = FN(wide_add)(second[k], FN(wide_of)(part[1][k]));
             }
+        }
     for (int k = 0; k < columns; k++) {
-        sums[2 * k] = FN(sums_in_order)(first, k, FN(half_of)(k, columns, dtype));
-        sums[2 * k + 1] = FN(sums_in_order)(second, k, FN(half_of)(k, columns, dtype));
+        const int half = FN(half_of)(k, in_halves, dtype);
+        sums[2 * k] = FN(sums_in_order)(first, k, half, split);
+        sums[2 * k + 1] = FN(sums_in_order)(second, k, half, split);
     }
 }
 
-CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, int backward, int masked,
-                                int dtype) {
+CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *norm, int backward,
+                                int masked, int dtype) {
     int64_t block = CYNORM_BN_SUM_COLUMNS * VL;
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < in.together ? in.count - r : in.together;
         int64_t i = 0;
 #define ADD(columns, m) \
-    FN(sum_columns)(sums, &in, center, r, rows, i, columns, m, backward, masked, dtype)
+    FN(sum_columns)(sums, &in, center, norm, r, rows, i, columns, m, backward, masked, dtype)
         for (; i + block <= in.n; i += block) ADD(CYNORM_BN_SUM_COLUMNS, VL);
+        for (; i + 2 * VL <= in.n; i += 2 * VL) ADD(2, VL);
         for (; i + VL <= in.n; i += VL) ADD(1, VL);
         if (i < in.n) ADD(1, in.n - i);
 #undef ADD
     }
 }
 
+/* Ahead of n elements from the i-th of row r, of x and, where it is read, of g. */
+CYNORM_INLINE void FN(prefetch_reduced)(const cynorm_bn_rows *in, int64_t r, int64_t i, int64_t n, int g, int dtype) {
+    const int64_t size = cynorm_itemsize(dtype);
+    for (int64_t at = i * size; at < (i + n) * size; at += 64) {
+        cynorm_bn_prefetch(in->x + r * in->x_step + at, &in->x_ahead);
+        if (g) cynorm_bn_prefetch(in->g + r * in->g_step + at, &in->g_ahead);
+    }
+}
+
 /* Adds each row to the two sums of its statistic, in two chains. */
-CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, int backward,
+CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, const real *norm, int backward,
                                    int masked, int dtype) {
-#define ADD(chain, at, m, half) \
-    FN(sum_vector)(&first[chain], &second[chain], &in, r, at, c, m, half, 0, backward, masked, dtype)
-    const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype);
+    const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype), step = 2 * VL;
     for (int64_t r = 0; r < in.count; r++, sums += 2) {
         wide first[2] = {sums[0]}, second[2] = {sums[1]};
-        vec c = FN(splat)(center[r]);
-        int64_t i = 0;
-        for (; i + 2 * VL <= in.n; i += 2 * VL) {
-            ADD(0, i, VL, half);
-            ADD(1, i + FN(start_of)(1, other), VL, other);
+        const vec c = FN(splat)(center[r]), factor = FN(splat)(backward ? norm[r] : 1);
+        for (int64_t i = 0, end; i < in.n; i = end) {
+            vec part[2][2] = {{{0}}};
+#define ADD(k, at, m, half)                                                                                  \
+    if (backward)                                                                                            \
+        FN(sum_products)(&part[0][k], &part[1][k], &in, r, (at) + FN(start_of)(k, half), c, factor, m, half, \
+                         masked, dtype);                                                                     \
+    else FN(sum_vector)(&first[k], &second[k], &in, r, (at) + (k) * VL, c, m, dtype)
+            end = backward && in.n - i > CYNORM_BN_RUN * step ? i + CYNORM_BN_RUN * step : in.n;
+            for (; i + step <= end; i += step) {
+                FN(prefetch_reduced)(&in, r, i, step, backward, dtype);
+                ADD(0, i, VL, half);
+                ADD(1, i, VL, other);
+            }
+            FN(prefetch_reduced)(&in, r, i, end - i, backward, dtype);
+            if (i + VL <= end) {
+                ADD(0, i, VL, CYNORM_BN_IN_ORDER);
+                i += VL;
+            }
+            if (i < end) {
+                ADD(1, i - VL, end - i, CYNORM_BN_IN_ORDER);
+            }
+#undef ADD
+            if (!backward) continue;
+            first[0] = FN(wide_add)(first[0], FN(wide_of)(part[0][0] + part[0][1]));
+            second[0] = FN(wide_add)(second[0], FN(wide_of)(part[1][0] + part[1][1]));
         }
-        if (i + VL <= in.n) {
-            ADD(0, i, VL, CYNORM_BN_IN_ORDER);
-            i += VL;
-        }
-        if (i < in.n) ADD(1, i, in.n - i, CYNORM_BN_IN_ORDER);
         sums[0] = FN(wide_add)(first[0], first[1]);
         sums[1] = FN(wide_add)(second[0], second[1]);
     }
-#undef ADD
 }
 
 /* ---- results ---- */
@@ -639,8 +705,8 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     return y;
 }
 
-/* The columns of a row from the i-th on: `columns` vectors, or, given 0, as many as are left, fewer than a
- * block. `held`: coefficients, of the row or, where elements are kept, of each vector; or NULL. */
+/* The columns of a row from the i-th on: `columns` vectors, or, given 0, as many as are left, fewer than
+ * two. `held`: coefficients, of the row or, where elements are kept, of each vector; or NULL. */
 CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, vec (*held)[4],
                                        int64_t r, int64_t i, int columns, int ahead, int kept, int form,
                                        int gated, int dtype) {
@@ -688,7 +754,6 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
 CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
                                     int dtype) {
     const int64_t block = CYNORM_BN_COLUMNS * VL;
-    enum { few = VL < 16 ? 16 / VL % CYNORM_BN_COLUMNS : 1 }; /* a block of 16 channels, where that is less */
     vec held[CYNORM_BN_COLUMNS][4];
 #define EACH_ROW                                    \
     for (; in.images; FN(next_image)(&l, &in))      \
@@ -702,11 +767,16 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
         return;                                                                                              \
     } while (0)
     if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS);
-    if (few && kept && in.n == few * VL && FN(half_of)(0, few, dtype) == CYNORM_BN_IN_ORDER) COMBINE_HELD(few);
+    if (kept && in.n == 2 * VL) COMBINE_HELD(2);
+    if (kept && in.n == VL) COMBINE_HELD(1);
     EACH_ROW {
         int64_t i = 0;
         if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
         for (; i + block <= in.n; i += block) COMBINE(kept ? NULL : held, i, CYNORM_BN_COLUMNS);
+        if (i + 2 * VL <= in.n) {
+            COMBINE(kept ? NULL : held, i, 2);
+            i += 2 * VL;
+        }
         if (i < in.n) COMBINE(kept ? NULL : held, i, 0);
     }
 #undef COMBINE
@@ -716,13 +786,13 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
 
 /* ---- the loops above, for each storage type and case a function of its own: in one, pointers spill ---- */
 
-typedef void FN(sum_loop)(wide *, const cynorm_bn_rows *, const real *center);
+typedef void FN(sum_loop)(wide *, const cynorm_bn_rows *, const real *center, const real *norm);
 typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
 
 #define CYNORM_BN_SUM(T, rows, kept, backward, masked)                                                       \
     static __attribute__((noinline)) void FN(sum_##T##_##kept##backward##masked)(                            \
-        wide *sums, const cynorm_bn_rows *in, const real *center) {                                          \
-        FN(rows)(sums, *in, center, backward, masked, CYNORM_##T);                                           \
+        wide *sums, const cynorm_bn_rows *in, const real *center, const real *norm) {                        \
+        FN(rows)(sums, *in, center, norm, backward, masked, CYNORM_##T);                                     \
     }
 #define CYNORM_BN_COMBINE(T, form, kept, gated)                                                              \
     static __attribute__((noinline)) void FN(combine_##T##_##form##kept##gated)(                             \
@@ -913,9 +983,31 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int sta
     }
     if (staged && b.rows > stage / b.piece) b.rows = stage > b.piece ? stage / b.piece : 1;
     /* sums of all columns stay in registers from image to image */
-    const int is_held = b.piece <= VL || b.piece == CYNORM_BN_SUM_COLUMNS * VL;
+    const int is_held = b.piece <= VL || b.piece == 2 * VL || b.piece == CYNORM_BN_SUM_COLUMNS * VL;
     if (t->kept_inner && !staged && is_held) b.images = t->count[1];
     return b;
+}
+
+/* Whether kept rows are of bfloat16, a vector each, follow on in memory, as do those of `l`, if any, and are enough of
+ * them: two are taken as one, whose halves need no lane moved. */
+static int FN(in_pairs)(const cynorm_bn_tile *t, const cynorm_bn_rows *in, const line *l, int dtype) {
+    const int64_t row = VL * cynorm_itemsize(dtype);
+    return t->kept_inner && dtype == CYNORM_BF16 && in->n == VL && in->count > 1 &&
+           in->count * in->images >= CYNORM_BN_PAIRED && in->x_step == row &&
+           (!in->g || in->g_step == row) && (!in->mask || in->bit_step == VL) &&
+           (!l || (l->step == row && (!l->mask || l->bit_step == VL)));
+}
+
+/* The pairs of `in`, which is left with a last row, or none. */
+static cynorm_bn_rows FN(take_pairs)(cynorm_bn_rows *in) {
+    cynorm_bn_rows pairs = *in;
+    const int64_t rows = in->count / 2 * 2;
+    pairs.n *= 2, pairs.count /= 2, pairs.together = pairs.count;
+    pairs.x_step *= 2, pairs.g_step *= 2, pairs.bit_step *= 2;
+    in->count -= rows;
+    in->x += rows * in->x_step, in->bit += rows * in->bit_step;
+    if (in->g) in->g += rows * in->g_step;
+    return pairs;
 }
 
 static void FN(sum_tile)(const cynorm_bn_tile *t) {
@@ -927,7 +1019,20 @@ static void FN(sum_tile)(const cynorm_bn_tile *t) {
         wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
         if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
         const real *center = FN(coefficient)(t, t->center, &b);
-        BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0](sums, &in, center);
+        const real *norm = FN(coefficient)(t, t->norm, &b);
+        FN(sum_loop) *loop = BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0];
+        if (FN(in_pairs)(t, &in, NULL, dtype)) {
+            const cynorm_bn_rows pairs = FN(take_pairs)(&in);
+            wide of_pairs[4] = {0};
+            real twice[2][2 * VL];
+            for (int j = 0; j < 2; j++) {
+                FN(store)(twice[0] + j * VL, FN(load)(center));
+                FN(store)(twice[1] + j * VL, FN(load)(norm));
+            }
+            loop(of_pairs, &pairs, twice[0], twice[1]);
+            for (int j = 0; j < 4; j++) sums[j % 2] = FN(wide_add)(sums[j % 2], of_pairs[j]);
+        }
+        if (in.count) loop(sums, &in, center, norm);
     }
 }
 
@@ -971,7 +1076,7 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
 /* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of; `done`: they were
  * brought into it before. */
 static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
-    const int64_t block = CYNORM_BN_COLUMNS * VL, whole = n / block * block;
+    const int64_t whole = n / (2 * VL) * (2 * VL);
     for (int which = 0; which < 4; which++) {
         const real *from = l->coefficient[which];
         real *to = s->halves[which];
@@ -986,6 +1091,27 @@ static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
     }
 }
 #endif
+
+/* The results of rows, and of pairs of them. */
+static void FN(combine)(const cynorm_bn_tile *t, line l, cynorm_bn_rows in, int form, int gated, int dtype) {
+    FN(combine_loop) *loop = BY_DTYPE(dtype, combine)[form][t->kept_inner][gated];
+    if (FN(in_pairs)(t, &in, &l, dtype)) {
+        const cynorm_bn_rows pairs = FN(take_pairs)(&in);
+        const int64_t rows = pairs.count * 2;
+        line two = l;
+        real twice[4][2 * VL];
+        for (int which = 0; which < 4; which++) {
+            if (!l.coefficient[which]) continue;
+            const vec c = FN(load)(l.coefficient[which]);
+            for (int half = 0; half < 2; half++) FN(store)(twice[which] + half * VL, FN(every_other)(c, c, half));
+            two.coefficient[which] = twice[which];
+        }
+        two.step *= 2, two.bit_step *= 2;
+        loop(&two, &pairs);
+        l.out += rows * l.step, l.bit += rows * l.bit_step;
+    }
+    if (in.count) loop(&l, &in);
+}
 
 static void FN(apply_tile)(const cynorm_bn_tile *t) {
     scratch_t *s = t->scratch;
@@ -1005,7 +1131,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
         cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, dtype);
-            BY_DTYPE(dtype, combine)[CYNORM_SCALE][t->kept_inner][gated](&l, &in);
+            FN(combine)(t, l, in, CYNORM_SCALE, gated, dtype);
             FN(put_rows)(t, diff_add, &b, &l);
         }
         line l = FN(line_to)(t, s, dst, &b, dtype);
@@ -1022,7 +1148,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
             l.bit_step = cynorm_bn_step(t, mask);
             l.bit_image = mask->stride[1];
         }
-        BY_DTYPE(dtype, combine)[form][t->kept_inner][gated](&l, &in);
+        FN(combine)(t, l, in, form, gated, dtype);
         for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
             real *row = (real *)(l.out + r * l.step);
             if (value->data) {
@@ -1063,7 +1189,7 @@ static cynorm_bn_tile FN(block_of)(const cynorm_bn_tile *t, int64_t b) {
     block.bit += b * t->view[CYNORM_BN_MASK].block;
     block.sums = (char *)t->sums + b * FN(bn_sums_bytes)(t->kept_inner, t->row);
     block.center = (const char *)t->center + from;
-    block.center_low = (const char *)t->center_low + from;
+    block.norm = (const char *)t->norm + from;
     block.gain = (const char *)t->gain + from;
     block.bias = (const char *)t->bias + from;
     if (t->slope) block.slope = (const char *)t->slope + from;
@@ -1332,7 +1458,7 @@ static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
         doubles bias = u->shift ? FN(reals_at)(u->shift, k) : (doubles){0};
         FN(put_reals)(u->rstd, k, n, rstd);
         FN(put_coefficients)(u, u->center, k, n, mean);
-        FN(put_coefficients)(u, u->center_low, k, n, low);
+        FN(put_coefficients)(u, u->norm, k, n, rstd);
         FN(put_coefficients)(u, u->gain, k, n, gain);
         FN(put_coefficients)(u, u->bias, k, n, bias - low * gain);
     }
@@ -1345,17 +1471,17 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
         const int64_t n = cynorm_bn_lanes(u, k);
         cynorm_exact sum = FN(sums_of)(u, k, n, 0), product = FN(sums_of)(u, k, n, 1);
-        cynorm_exact low = {FN(reals_at)(u->mean_low, k), {0}};
+        doubles low = FN(reals_at)(u->mean_low, k), rstd = FN(reals_at)(u->rstd, k), shift = sum.high;
         /* of x - center, which has the low part of the mean yet */
-        cynorm_exact less = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
-        doubles rstd = FN(reals_at)(u->rstd, k), shift = sum.high;
-        doubles scale = select_f64(shift - shift == 0, less.high, product.high) * rstd; /* where the sum is finite */
+        cynorm_exact more = cynorm_exact_multiply((cynorm_exact){low * rstd, {0}}, sum);
+        cynorm_exact less = cynorm_exact_add(product, cynorm_exact_minus(more));
+        doubles scale = select_f64(shift - shift == 0, less.high, product.high); /* where the sum is finite */
         FN(put_reals)(u->diff_shift, k, n, shift);
         FN(put_reals)(u->diff_scale, k, n, scale);
         if (!training) continue;
         doubles slope = -scale * rstd / count;
         FN(put_coefficients)(u, u->slope, k, n, slope);
-        FN(put_coefficients)(u, u->offset, k, n, -shift / count - low.high * slope);
+        FN(put_coefficients)(u, u->offset, k, n, -shift / count - low * slope);
     }
 }
 

@@ -303,7 +303,7 @@ typedef struct {
     int packs;         /* how many views are packed */
     cynorm_bn_view view[CYNORM_BN_VIEWS];
     int64_t bit;       /* where in the mask the tile begins */
-    const void *center, *center_low, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
+    const void *center, *norm, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
     int64_t next[3];   /* how far what is taken next is, of src, of diff_dst and of dst; 0: where this tile's next rows are; */
     int64_t jump[3];   /* and how much further, in the last images */
@@ -333,7 +333,7 @@ typedef struct {
     int64_t block_bytes;            /* of which these many are of these statistics */
     const void *scale, *shift;      /* NULL: 1, 0 */
     void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
-    void *center, *center_low, *gain, *bias, *slope, *offset;
+    void *center, *norm, *gain, *bias, *slope, *offset;
 } cynorm_bn_unit;
 
 /* ---- the table each instruction set exports; an index of 0 computes in float, 1 in double ---- */
