@@ -354,20 +354,23 @@ static inline wide FN(wide_interleave)(wide even, wide odd, int second) {
     return (wide){{interleave_f64(e, o, 0), interleave_f64(e, o, 1)}};
 }
 
-#if CYNORM_VBYTES >= 32
 /* Of VL elements of bfloat16, the even ones and the odd ones. */
 static inline wide FN(wide_split)(const char *p) {
-#if CYNORM_VBYTES == 64
+#ifdef __AVX512F__
     const __m256i v = _mm256_loadu_si256((const __m256i *)p), high = _mm256_set1_epi32(-1 << 16);
     return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(v, 16))),
                    (cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_and_si256(v, high)))}};
-#else
+#elif defined(__AVX2__)
     const __m128i v = _mm_loadu_si128((const __m128i *)p), high = _mm_set1_epi32(-1 << 16);
     return (wide){{(cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(v, 16))),
                    (cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_and_si128(v, high)))}};
+#else
+    uint32_t v __attribute__((vector_size(CYNORM_VBYTES / 2)));
+    memcpy(&v, p, sizeof v);
+    return (wide){{__builtin_convertvector((halfvec)(v << 16), cynorm_vec_f64),
+                   __builtin_convertvector((halfvec)(v & 0xffff0000), cynorm_vec_f64)}};
 #endif
 }
-#endif
 
 #endif
 
@@ -473,7 +476,7 @@ static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
 
 /* Whether the wide halves of a forward call's sums are of even and of odd elements, see wide_split. */
 CYNORM_INLINE int FN(is_split)(int64_t m, int backward, int dtype) {
-    return CYNORM_VBYTES >= 32 && dtype == CYNORM_BF16 && !backward && m == VL;
+    return dtype == CYNORM_BF16 && !backward && m == VL;
 }
 
 /* What m elements from the i-th of row r add to the sums of a forward call: x - center and its square. */
@@ -481,7 +484,7 @@ CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_row
                                   vec center, int64_t m, int dtype) {
     const char *x = in->x + r * in->x_step + i * cynorm_itemsize(dtype);
     wide d;
-#if !CYNORM_DOUBLE && CYNORM_VBYTES >= 32
+#if !CYNORM_DOUBLE
     if (FN(is_split)(m, 0, dtype)) d = FN(wide_split)(x);
     else
 #endif
@@ -541,7 +544,7 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
     cynorm_bn_rows now = *in;
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
     vec c[CYNORM_BN_SUM_COLUMNS], factor[CYNORM_BN_SUM_COLUMNS];
-    const int split = FN(is_split)(m, backward, dtype), in_halves = backward ? columns : 1; /* one has no halves */
+    const int split = FN(is_split)(m, backward, dtype), in_halves = backward ? columns : 1; /* none, forward */
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
         const int half = FN(half_of)(k, in_halves, dtype), at = FN(start_of)(k, half);
