@@ -550,13 +550,14 @@ cdef void shift(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogi
     t.bit += by * axis.stride[CYNORM_BN_MASK]
 
 
-cdef void shift_statistics(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
-    """Likewise along the axis of statistics, which may be of blocks."""
+cdef void shift_statistics(const plan_t *plan, cynorm_bn_tile *t, int64_t by) noexcept nogil:
+    """Likewise along the axis of statistics, which may be of blocks: these may even all be one."""
+    cdef const axis_t *axis = &plan.row if t.kept_inner else &plan.group
     cdef int i
     shift(t, axis, by)
     for i in range(CYNORM_BN_MASK):
-        if t.view[i].data != NULL and t.view[i].block != 0:
-            t.view[i].data += by / t.split * (t.view[i].block - t.split * axis.stride[i])
+        if t.view[i].data != NULL and plan.split:
+            t.view[i].data += by / plan.split * (t.view[i].block - plan.split * axis.stride[i])
 
 
 cdef void shift_all(cynorm_bn_tile *t, const axis_t *axes, int count, int64_t index, int sign) noexcept nogil:
@@ -666,10 +667,10 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         t.offset = s.array[OFFSET] + each
     t.count[1] = 1
     if t.kept_inner:
-        shift_statistics(&t, &plan.row, unit % plan.cuts * plan.cut)
+        shift_statistics(plan, &t, unit % plan.cuts * plan.cut)
         t.count[0] = n / t.blocks
     else:
-        shift_statistics(&t, &plan.group, unit % plan.cuts * plan.cut)
+        shift_statistics(plan, &t, unit % plan.cuts * plan.cut)
         t.count[1] = n
         at = chunk % plan.row_cuts * plan.row_cut
         shift(&t, &plan.row, at)

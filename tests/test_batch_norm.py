@@ -328,6 +328,24 @@ def test_axes_may_be_negative_or_one_number():
             assert_same_bits(one, other)
 
 
+@each_dtype
+@pytest.mark.parametrize("shape, axes", [((40, 12), ()), ((9, 22), ()), ((40, 5, 12), (1,)), ((40, 12, 5), (2,))], ids=str)
+def test_inputs_repeated_along_statistics(shape, axes, dtype):
+    """An input whose stride is 0 along one of several axes of statistics is read as its copy is."""
+    case = Case(shape, dtype, axes=axes)
+    alike = [np.broadcast_to(a[:1], shape) for a in (case.src, case.diff_dst, case.add)]
+    for repeated in itertools.product((False, True), repeat=3):
+        src, diff_dst, add = (alike[i] if r else alike[i].copy() for i, r in enumerate(repeated))
+        workspace = cynorm.Workspace()
+        dst, *_ = case.operator.forward_training(src, add=add, workspace=workspace, out=np.empty(shape, dtype))
+        gradients = case.operator.backward_training(diff_dst, src, workspace=workspace, out=np.empty(shape, dtype))
+        for got in (dst, *gradients[:3]):
+            for row in got:
+                assert_same_bits(row, got[0])
+        if axes == ():
+            assert_same_bits(gradients.diff_shift, alike[1].astype(gradients.diff_shift.dtype))
+
+
 def test_axes_say_what_layouts_say():
     """NHWC per channel is axes=(0, 1, 2), to the last bit."""
     case = Case((3, 17, 6, 7), FLOAT32, "NHWC")
