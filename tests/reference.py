@@ -267,8 +267,7 @@ def batch_norm_backward(diff_dst, src, axes, mean, variance, scale=1.0, *, epsil
         training:  diff_src = scale * rstd * (diff_dst - diff_shift/M - (src - mean) * rstd * diff_scale/M)
         inference: diff_src = scale * rstd * diff_dst
 
-    `diff_dst` is the gradient before the activation: `activation_gradient` times the incoming one. The magnitude of
-    diff_src is of all that is summed in it, as LRN's is: |diff_dst| + sum(|diff_dst|)/M + ..., times |scale * rstd|.
+    `diff_dst` is the gradient before the activation: `activation_gradient` times the incoming one.
     """
     src, diff_dst, scale = wide(src), wide(diff_dst), wide(scale)
     rstd = 1 / np.sqrt(wide(variance) + epsilon)
@@ -277,14 +276,15 @@ def batch_norm_backward(diff_dst, src, axes, mean, variance, scale=1.0, *, epsil
     products = diff_dst * normalized
     diff_shift = diff_dst.sum(axes, keepdims=True)
     diff_scale = products.sum(axes, keepdims=True)
-    shift_magnitude = np.abs(diff_dst).sum(axes, keepdims=True)
-    scale_magnitude = np.abs(products).sum(axes, keepdims=True)
-    diff_src, magnitude = diff_dst, np.abs(diff_dst)
+    terms = [diff_dst]
     if training:
-        diff_src = diff_src - diff_shift / count - normalized * diff_scale / count
-        magnitude = magnitude + shift_magnitude / count + np.abs(normalized) * scale_magnitude / count
-    gradients = scale * rstd * diff_src, diff_scale, diff_shift
-    magnitudes = np.abs(scale * rstd) * magnitude, scale_magnitude, shift_magnitude
+        terms += [-diff_shift / count, -normalized * diff_scale / count]
+    gradients = scale * rstd * sum(terms), diff_scale, diff_shift
+    magnitudes = (
+        np.abs(scale * rstd) * sum(map(np.abs, terms)),
+        np.abs(products).sum(axes, keepdims=True),
+        np.abs(diff_dst).sum(axes, keepdims=True),
+    )
     return gradients, magnitudes
 
 

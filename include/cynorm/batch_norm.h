@@ -13,9 +13,9 @@
  * 0. The pivot of bfloat16 is 0: a square has 16 bits, so that sums over numbers of one sign within a factor
  * of 2 are exact up to M = 2^35, and where any two are further apart, mean^2 <= 8 M * variance.
  *
- * Sums are held in twice the precision: double for float, pairs of double for double. Statistics, where terms cancel,
- * have all their terms in it; gradients, which are bounded by the magnitudes of theirs, take CYNORM_BN_RUN terms in reals
- * at a time, d and d * ((src - center) * norm), norm being rstd, so that no product overflows that the result has room for.
+ * Sums are held in twice the precision: double for float, pairs of double for double. So are all their terms, but for
+ * gradients of half types, whose results have fewer bits: these take CYNORM_BN_RUN terms in reals at a time, d and
+ * d * ((src - center) * norm), norm being rstd, so that no product overflows that the result has room for.
  *
  * The mean is kept as two reals: center is the high one, and src - center, which is exact where it matters, comes first;
  * the low one is part of bias and offset, and taken from diff_scale by way of diff_shift.
@@ -35,7 +35,7 @@ enum {
     CYNORM_BN_SHORT = 256,       /* bytes of such a row at most */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers; */
-    CYNORM_BN_RUN = 16,          /* as many terms of a gradient are added before they are widened */
+    CYNORM_BN_RUN = 16,          /* as many terms of a half type's gradient are added before they are widened */
     CYNORM_BN_PAIRED = 128,      /* rows at least that are taken by twos */
     CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
     CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another, and results; */
@@ -479,23 +479,38 @@ CYNORM_INLINE int FN(is_split)(int64_t m, int backward, int dtype) {
     return dtype == CYNORM_BF16 && !backward && m == VL;
 }
 
-/* What m elements from the i-th of row r add to the sums of a forward call: x - center and its square. */
+/* Whether sums are of runs of products, see sum_products. */
+CYNORM_INLINE int FN(in_runs)(int backward, int dtype) { return backward && cynorm_itemsize(dtype) == 2; }
+
+/* What m elements from the i-th of row r add to two sums: w and w * d, d being x - center and w g, or d. */
 CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
-                                  vec center, int64_t m, int dtype) {
-    const char *x = in->x + r * in->x_step + i * cynorm_itemsize(dtype);
+                                  vec center, int64_t m, int backward, int masked, int dtype) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    const char *x = in->x + r * in->x_step + at;
     wide d;
 #if !CYNORM_DOUBLE
-    if (FN(is_split)(m, 0, dtype)) d = FN(wide_split)(x);
+    if (FN(is_split)(m, backward, dtype)) d = FN(wide_split)(x);
     else
 #endif
     d = FN(wide_get)(x, dtype, m);
     if (dtype != CYNORM_BF16) d = FN(wide_minus)(d, FN(wide_of)(center)); /* else it is 0 */
-    if (m < VL) d = FN(wide_part)(d, m); /* no element, no term */
-    *first = FN(wide_add)(*first, d);
-    *second = FN(wide_fma)(d, d, *second);
+    wide w = d;
+    if (backward) {
+        const char *g = in->g + r * in->g_step + at;
+        if (masked) {
+            const unsigned bits = FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, CYNORM_BN_IN_ORDER);
+            w = FN(wide_of)(FN(where_bits)(bits, FN(get)(g, dtype, m)));
+        } else {
+            w = FN(wide_get)(g, dtype, m);
+        }
+    } else if (m < VL) {
+        w = d = FN(wide_part)(d, m); /* no element, no term */
+    }
+    *first = FN(wide_add)(*first, w);
+    *second = FN(wide_fma)(w, d, *second);
 }
 
-/* Likewise of a backward one: d and d * (x - center) * norm, d being g as the mask leaves it. */
+/* Likewise of half types, backward, in reals: d and d * ((x - center) * norm), d being g as the mask leaves it. */
 CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
                                     vec center, vec norm, int64_t m, int half, int masked, int dtype) {
     const int64_t at = i * cynorm_itemsize(dtype);
@@ -505,6 +520,12 @@ CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_row
     if (m < VL) xhat = FN(part)(xhat, (vec){0}, m);
     *first += d;
     *second = FN(fma)(d, xhat, *second);
+}
+
+/* Adds a run of them to the sums, of d and d * (x - center). */
+CYNORM_INLINE void FN(add_run)(wide *first, wide *second, vec d, vec product, vec norm) {
+    *first = FN(wide_add)(*first, FN(wide_of)(d));
+    *second = FN(wide_fma)(FN(wide_of)(product), FN(wide_of)(1 / norm), *second);
 }
 
 /* One of the sums of a vector of columns, as they are added up: split, or of the columns of a half. */
@@ -544,34 +565,32 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
     cynorm_bn_rows now = *in;
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
     vec c[CYNORM_BN_SUM_COLUMNS], factor[CYNORM_BN_SUM_COLUMNS];
-    const int split = FN(is_split)(m, backward, dtype), in_halves = backward ? columns : 1; /* none, forward */
+    const int split = FN(is_split)(m, backward, dtype), runs = FN(in_runs)(backward, dtype), in_halves = runs ? columns : 1;
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
         const int half = FN(half_of)(k, in_halves, dtype), at = FN(start_of)(k, half);
         first[k] = FN(sums_half)(sums + at / VL * 2, half, split);
         second[k] = FN(sums_half)(sums + at / VL * 2 + 1, half, split);
         c[k] = FN(load_half)(center + i + at, half);
-        if (backward) factor[k] = FN(load_half)(norm + i + at, half);
+        if (runs) factor[k] = FN(load_half)(norm + i + at, half);
     }
     for (; now.images; cynorm_bn_next_image(&now))
         for (int64_t r = 0, end; r < rows; r = end) {
             vec part[2][CYNORM_BN_SUM_COLUMNS] = {{{0}}};
-            end = backward && rows - r > CYNORM_BN_RUN ? r + CYNORM_BN_RUN : rows;
+            end = runs && rows - r > CYNORM_BN_RUN ? r + CYNORM_BN_RUN : rows;
             for (; r < end; r++)
                 for (int k = 0; k < columns; k++) {
                     const int half = FN(half_of)(k, in_halves, dtype);
                     const int64_t at = i + FN(start_of)(k, half);
                     if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
                         FN(prefetch_kept)(&now, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
-                    if (backward)
+                    if (runs)
                         FN(sum_products)(&part[0][k], &part[1][k], &now, row + r, at, c[k], factor[k], m, half,
                                          masked, dtype);
-                    else FN(sum_vector)(&first[k], &second[k], &now, row + r, at, c[k], m, dtype);
+                    else FN(sum_vector)(&first[k], &second[k], &now, row + r, at, c[k], m, backward, masked, dtype);
                 }
-            for (int k = 0; k < columns && backward; k++) {
-                first[k] = FN(wide_add)(first[k], FN(wide_of)(part[0][k]));
-                second[k] = FN(wide_add)(second[k], FN(wide_of)(part[1][k]));
-            }
+            for (int k = 0; k < columns && runs; k++)
+                FN(add_run)(&first[k], &second[k], part[0][k], part[1][k], factor[k]);
         }
     for (int k = 0; k < columns; k++) {
         const int half = FN(half_of)(k, in_halves, dtype);
@@ -608,18 +627,19 @@ CYNORM_INLINE void FN(prefetch_reduced)(const cynorm_bn_rows *in, int64_t r, int
 /* Adds each row to the two sums of its statistic, in two chains. */
 CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, const real *norm, int backward,
                                    int masked, int dtype) {
-    const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype), step = 2 * VL;
+    const int runs = FN(in_runs)(backward, dtype), step = 2 * VL;
+    const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype);
     for (int64_t r = 0; r < in.count; r++, sums += 2) {
         wide first[2] = {sums[0]}, second[2] = {sums[1]};
-        const vec c = FN(splat)(center[r]), factor = FN(splat)(backward ? norm[r] : 1);
+        const vec c = FN(splat)(center[r]), factor = FN(splat)(runs ? norm[r] : 1);
         for (int64_t i = 0, end; i < in.n; i = end) {
             vec part[2][2] = {{{0}}};
 #define ADD(k, at, m, half)                                                                                  \
-    if (backward)                                                                                            \
+    if (runs)                                                                                                \
         FN(sum_products)(&part[0][k], &part[1][k], &in, r, (at) + FN(start_of)(k, half), c, factor, m, half, \
                          masked, dtype);                                                                     \
-    else FN(sum_vector)(&first[k], &second[k], &in, r, (at) + (k) * VL, c, m, dtype)
-            end = backward && in.n - i > CYNORM_BN_RUN * step ? i + CYNORM_BN_RUN * step : in.n;
+    else FN(sum_vector)(&first[k], &second[k], &in, r, (at) + (k) * VL, c, m, backward, masked, dtype)
+            end = runs && in.n - i > CYNORM_BN_RUN * step ? i + CYNORM_BN_RUN * step : in.n;
             for (; i + step <= end; i += step) {
                 FN(prefetch_reduced)(&in, r, i, step, backward, dtype);
                 ADD(0, i, VL, half);
@@ -634,9 +654,7 @@ CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *ce
                 ADD(1, i - VL, end - i, CYNORM_BN_IN_ORDER);
             }
 #undef ADD
-            if (!backward) continue;
-            first[0] = FN(wide_add)(first[0], FN(wide_of)(part[0][0] + part[0][1]));
-            second[0] = FN(wide_add)(second[0], FN(wide_of)(part[1][0] + part[1][1]));
+            if (runs) FN(add_run)(&first[0], &second[0], part[0][0] + part[0][1], part[1][0] + part[1][1], factor);
         }
         sums[0] = FN(wide_add)(first[0], first[1]);
         sums[1] = FN(wide_add)(second[0], second[1]);
@@ -1474,17 +1492,17 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
         const int64_t n = cynorm_bn_lanes(u, k);
         cynorm_exact sum = FN(sums_of)(u, k, n, 0), product = FN(sums_of)(u, k, n, 1);
-        doubles low = FN(reals_at)(u->mean_low, k), rstd = FN(reals_at)(u->rstd, k), shift = sum.high;
+        cynorm_exact low = {FN(reals_at)(u->mean_low, k), {0}};
         /* of x - center, which has the low part of the mean yet */
-        cynorm_exact more = cynorm_exact_multiply((cynorm_exact){low * rstd, {0}}, sum);
-        cynorm_exact less = cynorm_exact_add(product, cynorm_exact_minus(more));
-        doubles scale = select_f64(shift - shift == 0, less.high, product.high); /* where the sum is finite */
+        cynorm_exact less = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
+        doubles rstd = FN(reals_at)(u->rstd, k), shift = sum.high;
+        doubles scale = select_f64(shift - shift == 0, less.high, product.high) * rstd; /* where the sum is finite */
         FN(put_reals)(u->diff_shift, k, n, shift);
         FN(put_reals)(u->diff_scale, k, n, scale);
         if (!training) continue;
         doubles slope = -scale * rstd / count;
         FN(put_coefficients)(u, u->slope, k, n, slope);
-        FN(put_coefficients)(u, u->offset, k, n, -shift / count - low * slope);
+        FN(put_coefficients)(u, u->offset, k, n, -shift / count - low.high * slope);
     }
 }
 
