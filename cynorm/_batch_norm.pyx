@@ -555,8 +555,10 @@ cdef void shift_statistics(const plan_t *plan, cynorm_bn_tile *t, int64_t by) no
     cdef const axis_t *axis = &plan.row if t.kept_inner else &plan.group
     cdef int i
     shift(t, axis, by)
+    if not plan.split:
+        return
     for i in range(CYNORM_BN_MASK):
-        if t.view[i].data != NULL and plan.split:
+        if t.view[i].data != NULL:
             t.view[i].data += by / plan.split * (t.view[i].block - plan.split * axis.stride[i])
 
 

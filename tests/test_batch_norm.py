@@ -1018,16 +1018,29 @@ def test_constant_channels(layout, dtype, value):
         np.testing.assert_array_equal(case.canonical(dst), shift)
 
 
+@each_dtype
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_gradients_of_a_large_constant(layout):
+def test_gradients_of_a_large_constant(layout, dtype):
     """What the last vector of a row lacks is no term, however large mean and 1 / deviation are."""
-    rng = np.random.default_rng(0)
-    src, diff_dst = np.full((2, 3, 5, 7), 1e18, np.float32), rng.standard_normal((2, 3, 5, 7)).astype(np.float32)
-    gradients = cynorm.BatchNorm(layout=layout, epsilon=1e-44).backward_training(
-        from_canonical(diff_dst, layout), from_canonical(src, layout), mean=src[0, :, 0, 0], variance=np.zeros(3, np.float32)
-    )
+    large, epsilon = (1e18, 1e-44) if dtype != np.float16 else (6e4, 1e-70)
+    case = Case((2, 3, 5, 7), dtype, layout, epsilon=epsilon)
+    case.src[...] = large
+    mean = np.full(3, case.src.flat[0], reference.compute_dtype(dtype))
+    gradients = case.operator.backward_training(case.diff_dst, case.src, mean=mean, variance=np.zeros_like(mean))
     assert (gradients.diff_scale == 0).all()
-    assert np.isfinite(gradients.diff_src).all()
+    assert not np.isnan(wide(gradients.diff_src)).any()
+
+
+@each_dtype
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c"])
+def test_gradients_of_an_infinite_variance(layout, dtype):
+    """1 / deviation is 0, and so are the gradients that it is a factor of."""
+    case = Case((2, 8, 5, 7), dtype, layout)
+    mean = np.zeros(8, reference.compute_dtype(dtype))
+    for backward in (case.operator.backward_training, case.operator.backward_inference):
+        gradients = backward(case.diff_dst, case.src, mean=mean, variance=np.full_like(mean, np.inf))
+        assert (wide(gradients.diff_scale) == 0).all()
+        assert (wide(gradients.diff_src) == 0).all()
 
 
 def test_huge_values():

@@ -15,7 +15,8 @@
  *
  * Sums are held in twice the precision: double for float, pairs of double for double. So are all their terms, but for
  * gradients of half types, whose results have fewer bits: these take CYNORM_BN_RUN terms in reals at a time, d and
- * d * ((src - center) * norm), norm being rstd, so that no product overflows that the result has room for.
+ * d * ((src - center) * norm), from which norm is taken again: rstd, or 1 where that is 0, so that no product overflows
+ * that the result has room for.
  *
  * The mean is kept as two reals: center is the high one, and src - center, which is exact where it matters, comes first;
  * the low one is part of bias and offset, and taken from diff_scale by way of diff_shift.
@@ -1479,7 +1480,7 @@ static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
         doubles bias = u->shift ? FN(reals_at)(u->shift, k) : (doubles){0};
         FN(put_reals)(u->rstd, k, n, rstd);
         FN(put_coefficients)(u, u->center, k, n, mean);
-        FN(put_coefficients)(u, u->norm, k, n, rstd);
+        FN(put_coefficients)(u, u->norm, k, n, select_f64(rstd == 0, splat_f64(1), rstd)); /* it divides, too */
         FN(put_coefficients)(u, u->gain, k, n, gain);
         FN(put_coefficients)(u, u->bias, k, n, bias - low * gain);
     }
