@@ -41,7 +41,7 @@ typedef struct {
     char *dst[CYNORM_SLABS];
     real *weighted_out[CYNORM_SLABS];
     real *weighted[CYNORM_SLABS];
-    int terms[2], finish[2];              /* which of the slabs have terms, which are finished: from, to */
+    int read[2], terms[2], finish[2];     /* which of the slabs are read, have terms, are finished: from, to */
     int64_t src_step, diff_step, dst_step; /* bytes from a vector of a slab to the next */
     int64_t src_ahead, diff_ahead;        /* bytes to what is prefetched */
     slab_sums squares, term_sums;
@@ -452,12 +452,8 @@ static along_t FN(along)(const cynorm_lrn_tile *t) {
 
 static void FN(square_rows)(const slabs_t *b, const along_t *a,
                             void (*square)(real *, const char *, int64_t, int64_t, int64_t, int64_t)) {
-    for (int j = 0; j < CYNORM_SLABS; j++) {
+    for (int j = b->read[0]; j < b->read[1]; j++) {
         real *row = a->cells + j * a->pitch;
-        if (!b->newest[j]) {
-            memset(row, 0, (size_t)a->pitch * sizeof(real));
-            continue;
-        }
         if (a->whole) square(row, b->newest[j], b->src_step, b->src_ahead, a->whole, VL);
         if (a->whole < a->vectors)
             square(row + a->whole * VL, b->newest[j] + a->whole * b->src_step, b->src_step, b->src_ahead,
@@ -465,17 +461,18 @@ static void FN(square_rows)(const slabs_t *b, const along_t *a,
     }
 }
 
-/* Windows of squares, or mirrored ones of terms. */
-static void FN(sum_along_rows)(const along_t *a, int mirrored) {
+/* Windows of squares, or mirrored ones of terms, of the rows that have them. */
+static void FN(sum_along_rows)(const along_t *a, const int *rows, int mirrored) {
     const int64_t n = a->window->left + a->window->right + 1;
 #if CYNORM_PICKS
     if (a->window->step == 1) {
-        for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(a->cells + j * a->pitch + a->vectors * VL, (vec){0});
-        FN(lane_sums)[62 - __builtin_clzll((uint64_t)n)](a->cells, CYNORM_SLABS * a->pitch / VL, &a->in_lanes, mirrored);
+        for (int j = rows[0]; j < rows[1]; j++) FN(store)(a->cells + j * a->pitch + a->vectors * VL, (vec){0});
+        FN(lane_sums)[62 - __builtin_clzll((uint64_t)n)](a->cells + rows[0] * a->pitch, (rows[1] - rows[0]) * a->pitch / VL,
+                                                         &a->in_lanes, mirrored);
         return;
     }
 #endif
-    for (int j = 0; j < CYNORM_SLABS; j++) {
+    for (int j = rows[0]; j < rows[1]; j++) {
         slab_sums s = FN(slab_sums_in)(a->sums, n, 1);
         FN(pixel_sums)[n % CYNORM_SLABS](&s, a->cells + j * a->pitch, a->vectors,
                                          mirrored ? a->window->left : a->window->right);
@@ -491,10 +488,10 @@ typedef struct {
     int squares_needed, terms_needed, finishes;
 } work_t;
 
-/* Slabs that have no terms. */
-static void FN(clear_terms)(const slabs_t *b, int64_t vectors) {
+/* The slabs that have none, outside the tensor or of no concern to the tile. */
+static void FN(clear_others)(const slabs_t *b, const int *rows, int64_t vectors) {
     for (int j = 0; j < CYNORM_SLABS; j++)
-        if (j < b->terms[0] || j >= b->terms[1]) memset(b->cells + j * b->pitch, 0, (size_t)(vectors * VL) * sizeof(real));
+        if (j < rows[0] || j >= rows[1]) memset(b->cells + j * b->pitch, 0, (size_t)(vectors * VL) * sizeof(real));
 }
 
 /* A block by strips of its rows, of `length` elements. */
@@ -506,7 +503,7 @@ static void FN(block_by_strips)(slabs_t *b, const work_t *w, int64_t length) {
         if (w->squares_needed) w->squares(b, i, whole, !all, left);
         if (w->terms_needed) {
             w->terms(b, i, whole, !all, left);
-            FN(clear_terms)(b, vectors);
+            FN(clear_others)(b, b->terms, vectors);
             w->sums_of_terms(b, i, whole, !all, left);
         }
         if (w->finishes) w->finish(b, i, whole, !all, left);
@@ -518,13 +515,14 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a) {
     const int64_t others = a->vectors - a->whole;
     if (w->squares_needed) {
         FN(square_rows)(b, a, w->square_row);
-        FN(sum_along_rows)(a, 0);
+        FN(sum_along_rows)(a, b->read, 0);
+        FN(clear_others)(b, b->read, a->vectors);
         w->sums_of_rows(&b->squares, a->cells, a->pitch, a->vectors);
     }
     if (w->terms_needed) {
         w->terms(b, 0, a->whole, others, a->lanes);
-        FN(clear_terms)(b, a->vectors);
-        FN(sum_along_rows)(a, 1);
+        FN(sum_along_rows)(a, b->terms, 1);
+        FN(clear_others)(b, b->terms, a->vectors);
         w->sums_of_rows(&b->term_sums, a->cells, a->pitch, a->vectors);
     }
     if (w->finishes) w->finish(b, 0, a->whole, others, a->lanes);
@@ -566,6 +564,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     b->cells = along ? along->cells : b->strip[0], b->pitch = along ? along->pitch : CYNORM_STRIP * VL;
     for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {
         const int64_t middle = c - t->right, done = c - late;
+        FN(slab_range)(b->read, c, 0, t->extent);
         FN(slab_range)(b->terms, middle, terms_begin, terms_end);
         FN(slab_range)(b->finish, done, t->begin, t->end);
         work.squares_needed = !backward || middle < terms_end;
@@ -575,8 +574,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
         for (int j = 0; j < CYNORM_SLABS; j++) {
             const int64_t slot = turn + j < weighted_rows ? turn + j : turn + j - weighted_rows;
             const int64_t earlier = slot + CYNORM_SLABS; /* by `left`, around the ring */
-            const char *none = along ? NULL : (const char *)zeros;
-            b->newest[j] = c + j >= 0 && c + j < t->extent ? src + (c + j) * t->src.streamed : none;
+            b->newest[j] = j >= b->read[0] && j < b->read[1] ? src + (c + j) * t->src.streamed : (const char *)zeros;
             b->middle[j] = src + (middle + j) * t->src.streamed;
             b->diff_dst[j] = diff_dst + (middle + j) * t->diff_dst.streamed;
             b->src[j] = src + (done + j) * t->src.streamed;
