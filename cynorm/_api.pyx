@@ -2,13 +2,14 @@
 """The public C API: what cynorm.h promises to check, and the capsule for C extensions."""
 
 from cpython.pycapsule cimport PyCapsule_New
+from libc.math cimport isfinite
 from cynorm cimport _batch_norm, _lrn
 from cynorm._kernels cimport (
-    CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_DIFF_DST, CYNORM_BN_DST,
-    CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_MASK, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW,
-    CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE, CYNORM_BN_VIEWS,
-    CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8, CYNORM_SHRINK,
-    cynorm_api,
+    CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_BACKWARD_INFERENCE, CYNORM_BN_DIFF_DST,
+    CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_MASK, CYNORM_BN_MEAN,
+    CYNORM_BN_MEAN_LOW, CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE,
+    CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8,
+    CYNORM_SHRINK, cynorm_api,
 )
 from cynorm._tensor cimport same_shape
 
@@ -47,6 +48,8 @@ cdef int check_lrn(const cynorm_lrn *p, const cynorm_tensor *src) noexcept nogil
     if status != CYNORM_OK:
         return status
     if p.left < 0 or p.right < 0 or p.channels < 0 or p.block < 0 or not 0 <= p.spatial <= 3:
+        return CYNORM_BAD_PARAMETER
+    if not (isfinite(p.alpha) and isfinite(p.beta) and isfinite(p.k)):
         return CYNORM_BAD_PARAMETER
     if src.ndim != 2 + p.spatial + (p.block > 0) or not 1 <= p.channel_axis < src.ndim:
         return CYNORM_MISMATCH
@@ -101,7 +104,9 @@ cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexce
     cdef int i, status = check_tensor(src, call.kind == CYNORM_BN_FORWARD_INFERENCE)
     if status != CYNORM_OK:
         return status
-    if not p.epsilon >= 0 or not 0 <= p.activation <= CYNORM_SHRINK or call.reduced >> src.ndim:
+    if not (p.epsilon >= 0 and isfinite(p.epsilon)) or not 0 <= p.activation <= CYNORM_SHRINK:
+        return CYNORM_BAD_PARAMETER
+    if not 0 <= call.kind <= CYNORM_BN_BACKWARD_INFERENCE or call.reduced >> src.ndim:
         return CYNORM_BAD_PARAMETER
     if call.data[CYNORM_BN_DST] == NULL or (backward and call.data[CYNORM_BN_DIFF_DST] == NULL):
         return CYNORM_BAD_TENSOR
@@ -109,7 +114,7 @@ cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexce
         return CYNORM_BAD_TENSOR
     for i in range(CYNORM_BN_VIEWS):
         t = call.data[i]
-        if t != NULL and i != CYNORM_BN_MASK:
+        if t != NULL:
             status = check_like(t, src, real_of(src.dtype) if i == CYNORM_BN_VALUE else src.dtype)
             if status != CYNORM_OK:
                 return status
@@ -130,7 +135,7 @@ cdef int check_statistics(const cynorm_bn_call *call, const cynorm_tensor *src) 
             continue
         if given[i].data == NULL:
             return CYNORM_BAD_TENSOR
-        if given[i].ndim != src.ndim or given[i].dtype not in (src.dtype, real_of(src.dtype)):
+        if not same_shape(given[i], src) or given[i].dtype not in (src.dtype, real_of(src.dtype)):
             return CYNORM_MISMATCH
         for a in range(src.ndim):
             if call.reduced >> a & 1 and src.shape[a] > 1 and given[i].strides[a] != 0:

@@ -129,6 +129,7 @@ static void other_shape(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (vo
 static void other_dtype(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, (void)s, d->dtype = CYNORM_F16; }
 static void other_layout(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->spatial = 3; }
 static void bad_window(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->left = -1; }
+static void no_number(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->beta -= p->beta / 0.0; }
 
 typedef void (*spoil_call)(cynorm_bn_call *, cynorm_tensor *);
 
@@ -155,6 +156,11 @@ static void more_axes(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->reduced
 static void varying(cynorm_bn_call *c, cynorm_tensor *t) { c->parameter[CYNORM_BN_MEAN] = t; }
 static void other_add(cynorm_bn_call *c, cynorm_tensor *t) { t->shape[3] = 1, c->data[CYNORM_BN_ADD] = t; }
 static void other_diff_add(cynorm_bn_call *c, cynorm_tensor *t) { t->dtype = CYNORM_F16, c->data[CYNORM_BN_DIFF_ADD] = t; }
+static void no_mask_data(cynorm_bn_call *c, cynorm_tensor *t) { t->data = NULL, c->data[CYNORM_BN_MASK] = t; }
+static void other_kind(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->kind = (cynorm_bn_pass)9; }
+static void other_vector(cynorm_bn_call *c, cynorm_tensor *t) {
+    memset(t->strides, 0, sizeof t->strides), t->shape[1] = 1, c->parameter[CYNORM_BN_MEAN] = t;
+}
 
 static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
     enum { TRAINING = CYNORM_BN_FORWARD_TRAINING, INFERENCE, BACKWARD_TRAINING, BACKWARD_INFERENCE };
@@ -163,9 +169,11 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
         {BACKWARD_TRAINING, CYNORM_IDENTITY, as_it_is}, {BACKWARD_INFERENCE, CYNORM_IDENTITY, as_it_is},
         {TRAINING, CYNORM_IDENTITY, no_dst}, {BACKWARD_TRAINING, CYNORM_IDENTITY, no_diff_dst},
         {BACKWARD_TRAINING, CYNORM_RELU, as_it_is}, {INFERENCE, CYNORM_IDENTITY, no_variance},
-        {BACKWARD_INFERENCE, CYNORM_IDENTITY, no_variance}, {TRAINING, CYNORM_IDENTITY, varying},
+        {BACKWARD_INFERENCE, CYNORM_IDENTITY, no_variance}, {TRAINING, CYNORM_RELU, no_mask_data},
+        {TRAINING, CYNORM_IDENTITY, varying}, {INFERENCE, CYNORM_IDENTITY, other_vector},
         {TRAINING, CYNORM_IDENTITY, other_add}, {BACKWARD_TRAINING, CYNORM_IDENTITY, other_diff_add},
         {TRAINING, CYNORM_IDENTITY, more_axes}, {TRAINING, (cynorm_activation)99, as_it_is},
+        {TRAINING, CYNORM_IDENTITY, other_kind},
     };
     enum { CASES = sizeof cases / sizeof *cases };
     PyObject *list = PyList_New(0);
@@ -180,9 +188,9 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
 
 static PyObject *statuses(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return Py_BuildValue("iiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
+    return Py_BuildValue("iiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
                          lrn_status(other_shape), lrn_status(other_dtype), lrn_status(other_layout),
-                         lrn_status(bad_window));
+                         lrn_status(bad_window), lrn_status(no_number));
 }
 
 static PyMethodDef methods[] = {{"lrn", lrn, METH_VARARGS, NULL},

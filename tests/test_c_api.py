@@ -135,9 +135,9 @@ def test_the_capsule_computes_batch_norm_as_python_does(c_api, layout, memory, d
 
 def test_statuses(c_api):
     bad_tensor, mismatch, bad_parameter = -2, -3, -4
-    assert c_api.statuses() == (0, bad_tensor, bad_tensor, mismatch, mismatch, mismatch, bad_parameter)
+    assert c_api.statuses() == (0, bad_tensor, bad_tensor, mismatch, mismatch, mismatch, bad_parameter, bad_parameter)
     assert c_api.batch_norm_statuses() == (
-        4 * [0] + 5 * [bad_tensor] + 3 * [mismatch] + 2 * [bad_parameter]
+        4 * [0] + 6 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
     )  # fmt: skip
 
 
