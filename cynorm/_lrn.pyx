@@ -193,8 +193,8 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
             along_window = not (
                 transposable and f > 0 and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST
                 and free_axes[0].extent >= VECTOR and contiguous(&free_axes[0], itemsize, DST))
-        # planes too narrow for vectors, or for windows that registers do not hold, are transposed: pixels of channels
-        wide = transposable and w == 2 and (p.left != p.right or p.left > 2)
+        # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
+        wide = transposable and w == 2 and (p.left != p.right or p.left > kernels_of(plan).lrn_plane_reach)
         if along_window and f > 0 and free_axes[0].extent >= VECTOR and (
                 windowed[w - 1].extent < VECTOR
                 or wide and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
@@ -447,6 +447,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     plan.backward = backward
     plan.wanted = TILES * team if team > 1 else 1
     plan.grouped = -1
+    t.src.dtype = views[SRC].dtype
     t.k = p.k
     t.alpha = p.alpha
     t.beta = p.beta

@@ -342,6 +342,7 @@ typedef struct {
     size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
     void (*lrn_forward)(const cynorm_lrn_tile *);
     void (*lrn_backward)(const cynorm_lrn_tile *);
+    int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */
     int64_t (*bn_sums_bytes)(int kept_inner, int64_t n);
     void (*bn_sums)(const cynorm_bn_tile *);
     void (*bn_apply)(const cynorm_bn_tile *);

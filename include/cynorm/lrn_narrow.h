@@ -5,8 +5,8 @@
  * what the next block needs of this one waits in scratch, in the order of its use. Where a window lies along
  * level 0, the vectors of a row follow one another, and the cells beside a vector are shifted in from its
  * neighbours: any window that reaches less than a vector to either side, if lanes can be picked by number.
- * Where a window of 3 or 5 lies along level 0 and the stream, its rows are summed so first, into scratch, and then
- * added. Where it lies along level 1 (and the stream), the cells beside a vector are the vectors before. A window's
+ * Where a window of 3, 5, 7 or 9 lies along level 0 and the stream, its rows are summed so first, into scratch, and then
+ * added. Where one of 3 or 5 lies along level 1 (and the stream), the cells beside a vector are the vectors before. A window's
  * sum is made in lrn.h's order, so that each way gives the bits that lrn.h's own loop would.
  *
  * dst bypasses the cache by whole lines. Rows that do not begin at one are made in scratch and copied (lrn_stage.h). */
@@ -705,8 +705,8 @@ typedef struct {
 } plane_t;
 
 CYNORM_INLINE vec FN(sum_rows_apart)(const real *p, int64_t width, int reach) {
-    vec cell[2 * CYNORM_REACH + 1];
-#pragma GCC unroll 8
+    vec cell[2 * CYNORM_PLANE_REACH + 1];
+#pragma GCC unroll 16
     for (int j = 0; j <= 2 * reach; j++) cell[j] = FN(load)(p + j * width);
     return FN(sum_cells)(cell, reach);
 }
@@ -958,11 +958,6 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
         const int beta = kind;                                                                                 \
         FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together);                                         \
     }                                                                                                          \
-    static __attribute__((noinline)) void FN(planes_##T##_##direction##reach##name)(plane_t *given) {           \
-        const plane_t p = *given;                                                                              \
-        const int beta = kind;                                                                                 \
-        FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta);                                             \
-    }                                                                                                          \
     static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
         const walk_t w = *given;                                                                               \
         const int beta = kind;                                                                                 \
@@ -1012,15 +1007,31 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     CYNORM_ROW_BOTH(T, backward, 2, FN(AND_TERMS))                                                             \
     CYNORM_WINDOWS(T, omegas)                                                                                  \
     CYNORM_WINDOWS(T, results)
-/* What no exponent is needed for: sums along rows of squares, of terms, and what these finish. */
+/* A vector's neighbours are in the ones beside it. */
+enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL };
+
+/* Of planes: sums along rows of squares, and what sums of terms finish, need no exponent. */
+#define CYNORM_PLANE(T, direction, reach, name, kind)                                                          \
+    static __attribute__((noinline)) void FN(planes_##T##_##direction##reach##name)(plane_t *given) {          \
+        const plane_t p = *given;                                                                              \
+        if (reach > VL) return;                                                                                \
+        const int beta = kind;                                                                                 \
+        FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta);                                             \
+    }
 #define CYNORM_PLANES(T, reach)                                                                                \
+    CYNORM_PLANE(T, forward, reach, usual, CYNORM_BETA_THREE_QUARTERS)                                         \
+    CYNORM_PLANE(T, forward, reach, special, cynorm_special_beta(given->q.beta))                               \
+    CYNORM_PLANE(T, forward, reach, any, CYNORM_BETA_ANY)                                                      \
+    CYNORM_PLANE(T, backward, reach, usual, CYNORM_BETA_THREE_QUARTERS)                                        \
+    CYNORM_PLANE(T, backward, reach, special, cynorm_special_beta(given->q.beta))                              \
+    CYNORM_PLANE(T, backward, reach, any, CYNORM_BETA_ANY)                                                     \
     static __attribute__((noinline)) void FN(plane_squares_##T##reach)(plane_t *given) {                       \
         const plane_t p = *given;                                                                              \
-        FN(plane_rows)(&p, CYNORM_##T, reach, 0);                                                              \
+        if (reach <= VL) FN(plane_rows)(&p, CYNORM_##T, reach, 0);                                             \
     }                                                                                                          \
     static __attribute__((noinline)) void FN(plane_results_##T##reach)(plane_t *given) {                       \
         const plane_t p = *given;                                                                              \
-        FN(plane_finish)(given, &p, CYNORM_##T, reach, CYNORM_BETA_ZERO, 1);                                   \
+        if (reach <= VL) FN(plane_finish)(given, &p, CYNORM_##T, reach, CYNORM_BETA_ZERO, 1);                  \
     }
 #if CYNORM_PICKS
 #define CYNORM_WINDOWS(T, what)                                                                                \
@@ -1052,6 +1063,8 @@ enum { FN(reach_1) = 1, FN(reach_2) = 2 };
     CYNORM_EXPONENTS(T, backward, 2)                                                                           \
     CYNORM_PLANES(T, 1)                                                                                        \
     CYNORM_PLANES(T, 2)                                                                                        \
+    CYNORM_PLANES(T, 3)                                                                                        \
+    CYNORM_PLANES(T, 4)                                                                                        \
     CYNORM_ROWS(T)
 #define CYNORM_CHOICE(what, T, direction, reach)                                                               \
     {FN(what##_##T##_##direction##reach##special), FN(what##_##T##_##direction##reach##usual),                 \
@@ -1071,25 +1084,30 @@ CYNORM_NARROWS(BF16)
     [CYNORM_BF16] = CYNORM_CHOICES_OF(what, BF16)
 #endif
 static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_CHOICES(block)};
-static void (*const FN(plane_loops)[][2][2][3])(plane_t *) = {CYNORM_CHOICES(planes)};
-#define CYNORM_OF_PLANES(what, T) [CYNORM_##T] = {FN(plane_##what##_##T##1), FN(plane_##what##_##T##2)}
+#define CYNORM_PLANE_TERMS(reach)                                                                              \
+    static __attribute__((noinline)) void FN(plane_terms##reach)(plane_t *given) {                             \
+        const plane_t p = *given;                                                                              \
+        if (reach <= VL) FN(plane_rows)(&p, CYNORM_COMPUTE, reach, 1);                                         \
+    }
+CYNORM_PLANE_TERMS(1)
+CYNORM_PLANE_TERMS(2)
+CYNORM_PLANE_TERMS(3)
+CYNORM_PLANE_TERMS(4)
+static void (*const FN(plane_terms)[CYNORM_PLANE_REACH])(plane_t *) = {
+    FN(plane_terms1), FN(plane_terms2), FN(plane_terms3), FN(plane_terms4)};
+#define CYNORM_PLANES_OF(T, reach)                                                                             \
+    {{CYNORM_CHOICE(planes, T, forward, reach), CYNORM_CHOICE(planes, T, backward, reach)},                    \
+     FN(plane_squares_##T##reach), FN(plane_results_##T##reach)}
+#define CYNORM_ALL_PLANES(T)                                                                                   \
+    [CYNORM_##T] = {CYNORM_PLANES_OF(T, 1), CYNORM_PLANES_OF(T, 2), CYNORM_PLANES_OF(T, 3), CYNORM_PLANES_OF(T, 4)}
+static const struct { void (*loops[2][3])(plane_t *), (*squares)(plane_t *), (*results)(plane_t *); }
+FN(plane_loops)[][CYNORM_PLANE_REACH] = {
 #if CYNORM_DOUBLE
-#define CYNORM_ALL_PLANES(what) CYNORM_OF_PLANES(what, F64)
+    CYNORM_ALL_PLANES(F64)
 #else
-#define CYNORM_ALL_PLANES(what)                                                                                \
-    CYNORM_OF_PLANES(what, F32), CYNORM_OF_PLANES(what, F16), CYNORM_OF_PLANES(what, BF16)
+    CYNORM_ALL_PLANES(F32), CYNORM_ALL_PLANES(F16), CYNORM_ALL_PLANES(BF16)
 #endif
-static void (*const FN(plane_squares)[][2])(plane_t *) = {CYNORM_ALL_PLANES(squares)};
-static void (*const FN(plane_results)[][2])(plane_t *) = {CYNORM_ALL_PLANES(results)};
-static __attribute__((noinline)) void FN(plane_terms1)(plane_t *given) {
-    const plane_t p = *given;
-    FN(plane_rows)(&p, CYNORM_COMPUTE, 1, 1);
-}
-static __attribute__((noinline)) void FN(plane_terms2)(plane_t *given) {
-    const plane_t p = *given;
-    FN(plane_rows)(&p, CYNORM_COMPUTE, 2, 1);
-}
-static void (*const FN(plane_terms)[])(plane_t *) = {FN(plane_terms1), FN(plane_terms2)};
+};
 #define CYNORM_EXPONENTS_OF(what) {FN(row_##what##special), FN(row_##what##usual), FN(row_##what##any)}
 #define CYNORM_ROWS_OF(T)                                                                                      \
     [CYNORM_##T] = {{CYNORM_EXPONENTS_OF(powers_##T), CYNORM_EXPONENTS_OF(terms_##T)},                         \
@@ -1105,8 +1123,10 @@ static const struct { row_loop_t *powers[2][3], *omegas[6], *results[6], *both[2
 };
 static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_CHOICES(walks)};
 #undef CYNORM_NARROW
+#undef CYNORM_PLANE
 #undef CYNORM_PLANES
-#undef CYNORM_OF_PLANES
+#undef CYNORM_PLANE_TERMS
+#undef CYNORM_PLANES_OF
 #undef CYNORM_ALL_PLANES
 #undef CYNORM_ROWS
 #undef CYNORM_ROWS_OF
@@ -1151,10 +1171,10 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
         return reach || (CYNORM_PICKS && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
     const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
-    const int narrow = t->left && t->left == t->right && t->left <= CYNORM_REACH;
-    if (!t->windows && narrow) return FN(BLOCKS);
-    if (!t->windows || !narrow || reach != t->left) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
-    if (w->step == 1) return FN(PLANES);
+    const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
+    if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return FN(PLANES);
+    if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
+    if (!t->windows) return FN(BLOCKS);
     return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
 }
 
@@ -1315,8 +1335,9 @@ static void FN(narrow_planes)(const cynorm_lrn_tile *t, int backward) {
                          (!backward || t->diff_dst.streamed == row);
     const int64_t run_bytes = together ? (t->end - t->begin) * row : row;
     const int64_t window = 2 * reach * width * (int64_t)sizeof(real); /* what the next rows need of these */
-    void (*run)(plane_t *) = FN(plane_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
-    void (*finish)(plane_t *) = backward ? FN(plane_results)[dtype][reach - 1] : run;
+    void (*squares_along)(plane_t *) = FN(plane_loops)[dtype][reach - 1].squares;
+    void (*run)(plane_t *) = FN(plane_loops)[dtype][reach - 1].loops[backward][FN(loop_of_beta)(t, 1)];
+    void (*finish)(plane_t *) = backward ? FN(plane_loops)[dtype][reach - 1].results : run;
     real *const square_sums = (real *)((char *)t->scratch + 64);
     real *const term_sums = square_sums + FN(plane_reals)(t, 2 + 2 * backward);
     real *const all_weighted = term_sums + FN(plane_reals)(t, 2);
@@ -1340,7 +1361,7 @@ static void FN(narrow_planes)(const cynorm_lrn_tile *t, int backward) {
             real *sums = AS_DST(square_sums, first), *sums_of_terms = AS_DST(term_sums, a);
             real *weighted = AS_DST(all_weighted, a - reach);
             if (old_squares) memmove(sums, old_squares, (size_t)window);
-            FN(sums_along)(&p, FN(plane_squares)[dtype][reach - 1], src, t->src.streamed, squares, b + around,
+            FN(sums_along)(&p, squares_along, src, t->src.streamed, squares, b + around,
                            t->extent, sums + (squares - first + reach) * width);
             if (backward) {
                 const int64_t from = terms > 0 ? terms : 0, to = b + reach < t->extent ? b + reach : t->extent;

@@ -7,14 +7,17 @@
 #else
 #define CYNORM_PICKS 0
 #endif
-enum { CYNORM_REACH = 2 };  /* the most cells on either side, where windows are constants */
+enum { CYNORM_REACH = 2, CYNORM_PLANE_REACH = 4 }; /* the most cells on either side, where windows are constants; in planes */
 enum { CYNORM_PIECES = 5 }; /* S_1 to S_16, of the windows that reach less than a vector either way */
 #endif
 
 /* The sum of a window, its latest cell last. */
 CYNORM_INLINE vec FN(sum_cells)(const vec *cell, int reach) {
     if (reach == 1) return cell[2] + (cell[1] + cell[0]);
-    return cell[4] + ((cell[3] + cell[2]) + (cell[1] + cell[0]));
+    const vec first = (cell[3] + cell[2]) + (cell[1] + cell[0]);
+    if (reach == 2) return cell[4] + first;
+    if (reach == 3) return (cell[6] + (cell[5] + cell[4])) + first;
+    return cell[8] + (((cell[7] + cell[6]) + (cell[5] + cell[4])) + first);
 }
 
 #define window_t FN(cynorm_lrn_window_in_row)
@@ -91,8 +94,8 @@ typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIEC
 
 /* The window sums at `at`. */
 CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
-    vec cell[2 * CYNORM_REACH + 1];
-#pragma GCC unroll 8
+    vec cell[2 * CYNORM_PLANE_REACH + 1];
+#pragma GCC unroll 16
     for (int j = -reach; j <= reach; j++) cell[reach + j] = j ? FN(shifted)(before, at, after, j) : at;
     return FN(sum_cells)(cell, reach);
 }
