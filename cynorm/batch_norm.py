@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+
+import numpy as np
 
 from cynorm import _batch_norm
 from cynorm import layout as _layout
 from cynorm._batch_norm import BatchNormGradients
-from cynorm.lrn import _choice, _finite, _integer
+from cynorm.lrn import _TEXT, _choice, _finite, _flag, _index, _integer, _share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -149,18 +150,18 @@ class BatchNorm(_Immutable):
     ----------
     epsilon : float
         Finite, at least 0.
-    layout : str
-        What the axes of the arrays mean: statistics are per channel. NC, NCW, NCHW, NCDHW, NWC, NHWC, NDHWC, or blocked:
-        nCw8c, nChw8c, nCdhw8c, nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial..., block). The order
-        in memory is whatever the strides say; every order runs without a copy of the tensor.
+    layout : str, optional
+        What the axes of the arrays mean: statistics are per channel. NC, NCW, NCHW (the default), NCDHW, NWC, NHWC, NDHWC,
+        or blocked: nCw8c, nChw8c, nCdhw8c, nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial...,
+        block). The order in memory is whatever the strides say; every order runs without a copy of the tensor.
     axes : tuple of int, optional
         The axes that statistics are over, in place of `layout`; arrays may have 1 to 8 dimensions then. Axes count from
         the end where negative. None at all, ``()``, makes each element a statistic of its own.
     channels : int, optional
         Number of channels, for a blocked layout whose last block is not full. What lies past them is read as zero and
         written as zero.
-    activation : {"relu"}, Activation, or None
-        Applied to the result.
+    activation : str, Activation, or None
+        Applied to the result. A name, such as "relu", stands for the `Activation` with its default parameters.
 
     Raises
     ------
@@ -205,7 +206,7 @@ class BatchNorm(_Immutable):
         self,
         epsilon: float = 1e-5,
         *,
-        layout: str = "NCHW",
+        layout: str | None = None,
         axes: int | Iterable[int] | None = None,
         channels: int | None = None,
         activation: str | Activation | None = None,
@@ -218,13 +219,15 @@ class BatchNorm(_Immutable):
             raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
         parsed = None
         if axes is None:
+            layout = "NCHW" if layout is None else layout
             parsed = _layout.parse(layout)
-            keep("layout", layout)
+            layout = str(layout)
         else:
-            keep("layout", None)
-            if channels is not None:
-                raise ValueError(f"channels must be None where axes are given, got {channels!r}")
+            for name, value in (("layout", layout), ("channels", channels)):
+                if value is not None:
+                    raise ValueError(f"{name} must be None where axes are given, got {value!r}")
             axes = _axes(axes)
+        keep("layout", layout)
         keep("axes", axes)
         keep("channels", None if channels is None else _integer("channels", channels))
         if isinstance(activation, str):
@@ -275,7 +278,8 @@ class BatchNorm(_Immutable):
         running_mean, running_variance : array, optional
             Updated in place, ``running = (1 - momentum) * running + momentum * new``, whatever their strides.
         momentum : float
-            In PyTorch's sense: the weight of what is new. ONNX and Keras give the weight of what is old, 1 - momentum.
+            In PyTorch's sense: the weight of what is new, within [0, 1]. ONNX and Keras give the weight of what is old,
+            1 - momentum.
         unbiased_running : bool
             Whether running_variance takes the variance divided by M - 1 (PyTorch) in place of M (ONNX, Keras), of M
             elements; of one element it takes 0.
@@ -305,7 +309,10 @@ class BatchNorm(_Immutable):
         >>> dst.tolist(), mean.tolist(), variance.tolist()
         ([[0.0, 1.0], [1.0, 3.0]], [[2.0, 7.0]], [[1.0, 4.0]])
         """
-        momentum = _finite("momentum", momentum)
+        if type(momentum) is not float or not 0 <= momentum <= 1:
+            momentum = _share("momentum", momentum)
+        if unbiased_running is not True and unbiased_running is not False:
+            unbiased_running = _flag("unbiased_running", unbiased_running)
         return self._problem.forward(True, src, out_mean, out_variance, scale, shift, add, out, workspace,
                                      running_mean, running_variance, momentum, unbiased_running, num_threads)
 
@@ -512,7 +519,7 @@ class BatchNorm(_Immutable):
         >>> cynorm.BatchNorm().workspace_nbytes((1, 8, 4, 4), "float32")
         96
         """
-        return self._problem.workspace_nbytes(shape, dtype, cache, training)
+        return self._problem.workspace_nbytes(shape, dtype, cache, _flag("training", training))
 
     def implementation(self, src: Tensor) -> str:
         """The kernel that runs for such an array: which axes are innermost, dtype, instruction set.
@@ -536,8 +543,11 @@ class BatchNorm(_Immutable):
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:
+    given = axes.tolist() if isinstance(axes, np.ndarray) else axes
     try:
-        numbers = [operator.index(axis) for axis in ((axes,) if isinstance(axes, SupportsIndex) else axes)]
+        if isinstance(given, _TEXT):
+            raise TypeError
+        numbers = [_index(axis) for axis in ((given,) if isinstance(given, SupportsIndex) else given)]
     except TypeError:
         raise TypeError(f"axes must be integers, got {axes!r}") from None
     if len(set(numbers)) < len(numbers):
@@ -554,7 +564,7 @@ def batch_norm(
     shift: Tensor | None = None,
     *,
     epsilon: float = 1e-5,
-    layout: str = "NCHW",
+    layout: str | None = None,
     axes: int | Iterable[int] | None = None,
     channels: int | None = None,
     activation: str | Activation | None = None,
@@ -594,7 +604,7 @@ def batch_norm_backward(
     mean: Tensor | None = None,
     variance: Tensor | None = None,
     epsilon: float = 1e-5,
-    layout: str = "NCHW",
+    layout: str | None = None,
     axes: int | Iterable[int] | None = None,
     channels: int | None = None,
     activation: str | Activation | None = None,

@@ -20,7 +20,7 @@ import numpy as np
 
 from cynorm._tensor import checked, remembered
 from cynorm.batch_norm import _ACTIVATIONS, Activation, BatchNorm
-from cynorm.lrn import LRN, _choice, _finite
+from cynorm.lrn import LRN, _choice, _finite, _flag
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -147,7 +147,7 @@ def _lrn(
         alpha,
         beta,
         _finite("bias", bias),
-        region="across_channels" if cross_channel else "within_channel",
+        region="across_channels" if _flag("cross_channel", cross_channel) else "within_channel",
         window="onnx",
         divisor=local_size if divisor is None else divisor,
     )
@@ -339,6 +339,7 @@ def batch_normalization(
     array([[3., 5.]], dtype=float32)
     """
     axes = _BN.check((input, mean, variance, scale, bias, out))
+    _flag("spatial", spatial)
     bn = _batch_norm(axes, epsilon, fused_activation)
     return bn.forward_inference(input, mean, variance, scale, bias, out=out, num_threads=num_threads)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Axes(NamedTuple):
@@ -25,6 +28,21 @@ LAYOUTS: dict[str, Axes] = {
 }
 
 
+def hint(name: str, allowed: Iterable[str]) -> str:
+    """What to add to the refusal of a misspelt name: one that differs in case, in the order of letters, or a little.
+
+    Examples
+    --------
+    >>> hint("NHCW", LAYOUTS)
+    "; did you mean 'NHWC'?"
+    """
+    lower = {right.lower(): right for right in allowed}
+    word = name.lower()
+    permuted = [right for right in lower if sorted(right) == sorted(word)]
+    near = [word] if word in lower else difflib.get_close_matches(word, permuted or lower, 1, 0.0 if permuted else 0.4)
+    return f"; did you mean {lower[near[0]]!r}?" if near else ""
+
+
 def parse(layout: str) -> Axes:
     """The axes of a layout; a ValueError with the nearest spelling for an unknown one.
 
@@ -33,9 +51,8 @@ def parse(layout: str) -> Axes:
     >>> parse("NHWC").channel
     3
     """
-    try:
-        return LAYOUTS[layout]
-    except (KeyError, TypeError):
-        near = difflib.get_close_matches(str(layout), LAYOUTS, 1, 0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}{hint}") from None
+    if not isinstance(layout, str):
+        raise TypeError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}{hint(layout, LAYOUTS)}")
+    return LAYOUTS[layout]

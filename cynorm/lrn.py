@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from cynorm import _lrn
 from cynorm import layout as _layout
@@ -111,9 +112,9 @@ class LRN:
         keep("beta", _finite("beta", beta))
         keep("k", _finite("k", k))
         keep("region", _choice("region", region, _REGIONS))
-        keep("layout", layout)
         keep("window", _choice("window", window, _WINDOWS))
         axes = _layout.parse(layout)
+        keep("layout", str(layout))
         keep("channels", None if channels is None else _integer("channels", channels))
         if divisor is not None:
             divisor = _finite("divisor", divisor)
@@ -124,6 +125,8 @@ class LRN:
         n = self.local_size
         cells = n if region == "across_channels" else n**axes.spatial
         alpha = self.alpha / (cells if divisor is None else divisor)
+        if not math.isfinite(alpha):
+            raise ValueError(f"alpha / divisor must be finite, got alpha={self.alpha!r} and divisor={divisor!r}")
         keep("_problem", _lrn.Problem(self, axes, _WINDOWS.index(window), alpha))
 
     def forward(
@@ -291,26 +294,39 @@ def _restore(parameters: dict[str, Any]) -> LRN:
     return LRN(**parameters)
 
 
-def _integer(name: str, value: SupportsIndex) -> int:
+_MOST = (1 << 63) - 1  # of an extent
+_TEXT = (str, bytes, bytearray)
+_NO_REALS = (*_TEXT, bool, np.bool_, np.complexfloating, np.ndarray)  # what float() would take, or a part of it
+
+
+def _index(value: SupportsIndex) -> int:
+    """An integer; a TypeError for what is none, and for a bool."""
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def _integer(name: str, value: SupportsIndex, least: int = 1) -> int:
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
+        number = _index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer of at least 1, got {value!r}") from None
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {value!r}")
+        raise TypeError(f"{name} must be an integer of at least {least}, got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    if number > _MOST:
+        raise ValueError(f"{name} must be at most {_MOST}, got {value!r}")
     return number
 
 
-_TEXT = (str, bytes)  # what float() would read
-
-
 def _finite(name: str, value: SupportsFloat) -> float:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     try:
-        if isinstance(value, _TEXT):
+        if isinstance(value, _NO_REALS):
             raise TypeError
         number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be finite as a float, got {value!r}") from None
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a finite number, got {value!r}") from None
     if not math.isfinite(number):
@@ -318,12 +334,26 @@ def _finite(name: str, value: SupportsFloat) -> float:
     return number
 
 
+def _share(name: str, value: SupportsFloat) -> float:
+    number = _finite(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name} must be within [0, 1], got {value!r}")
+    return number
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def _choice(name: str, value: _Name, allowed: Sequence[_Name]) -> _Name:
+    names = ", ".join(map(repr, allowed))
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {names}, got {value!r}")
     if value not in allowed:
-        near = difflib.get_close_matches(str(value), allowed, 1, 0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}")
-    return value
+        raise ValueError(f"{name} must be one of {names}, got {value!r}{_layout.hint(value, allowed)}")
+    return allowed[allowed.index(value)]
 
 
 def lrn(

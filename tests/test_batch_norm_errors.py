@@ -1,5 +1,6 @@
 """What BatchNorm refuses: errors name the argument and what was given and is allowed; nothing is written."""
 
+import pickle
 from functools import partial
 
 import numpy as np
@@ -88,6 +89,18 @@ def test_the_calls_are_good_as_they_are():
         ({"epsilon": np.inf}, ValueError, ["epsilon", "inf"]),
         ({"epsilon": "small"}, TypeError, ["epsilon", "'small'"]),
         ({"epsilon": None}, TypeError, ["epsilon", "None"]),
+        ({"epsilon": 10**400}, ValueError, ["epsilon", "1000"]),
+        ({"epsilon": True}, TypeError, ["epsilon", "True"]),
+        ({"layout": np.array("NCHW")}, TypeError, ["layout", "array('NCHW'", "NCHW"]),
+        ({"layout": "bogus", "axes": (0,)}, ValueError, ["layout", "axes", "'bogus'"]),
+        ({"layout": "NHWC", "axes": (0, 2, 3)}, ValueError, ["layout", "axes", "'NHWC'"]),
+        ({"channels": 8, "axes": (0, 2, 3)}, ValueError, ["channels", "axes", "8"]),
+        ({"axes": ""}, TypeError, ["axes", "''"]),
+        ({"axes": b"\0"}, TypeError, ["axes", "b'"]),
+        ({"axes": True}, TypeError, ["axes", "True"]),
+        ({"axes": (True, False)}, TypeError, ["axes", "(True, False)"]),
+        ({"axes": np.array([True])}, TypeError, ["axes", "array([ True])"]),
+        ({"axes": np.array([0.0])}, TypeError, ["axes", "array([0.])"]),
         ({"layout": "NCWH"}, ValueError, ["layout", "'NCWH'", "NCHW"]),
         ({"layout": "nchw"}, ValueError, ["layout", "'nchw'", "NCHW"]),
         ({"axes": (0, 0)}, ValueError, ["axes", "(0, 0)"]),
@@ -103,6 +116,20 @@ def test_the_calls_are_good_as_they_are():
 )
 def test_parameters(arguments, error, words):
     refuses(error, *words, call=lambda: cynorm.BatchNorm(**arguments).forward_training(array()))
+
+
+def test_axes_may_be_an_array():
+    for axes in (np.array([0, 2, 3]), [np.int64(3), 0, 2], range(0, 4, 2), np.array(0)):
+        bn = cynorm.BatchNorm(axes=axes)
+        assert bn == cynorm.BatchNorm(axes=tuple(np.atleast_1d(axes)), layout=None)
+        assert bn == pickle.loads(pickle.dumps(bn)) and all(type(axis) is int for axis in bn.axes)
+
+
+def test_the_default_layout():
+    """It is NCHW where no axes are given, and shown."""
+    bn = cynorm.BatchNorm()
+    assert bn == cynorm.BatchNorm(layout="NCHW") == pickle.loads(pickle.dumps(bn))
+    assert bn.layout == "NCHW" and "layout='NCHW'" in repr(bn)
 
 
 def test_axes_out_of_range():
@@ -316,7 +343,13 @@ def test_momentum():
     running = {"running_mean": vector(fill=7), "running_variance": vector(fill=7)}
     for momentum in (np.nan, np.inf):
         refused_by(("forward_training",), ValueError, "momentum", momentum, momentum=momentum, **running)
-    refused_by(("forward_training",), TypeError, "momentum", "'x'", momentum="x", **running)
+    for momentum in (-0.1, 1.5, 10**400):
+        refused_by(("forward_training",), ValueError, "momentum", str(momentum)[:9], momentum=momentum, **running)
+    for momentum in ("x", True, np.True_):
+        refused_by(("forward_training",), TypeError, "momentum", repr(momentum), momentum=momentum, **running)
+    for flag in ("False", 1, None, np.ones(2)):
+        words = "unbiased_running", "True or False", repr(flag)
+        refused_by(("forward_training",), TypeError, *words, unbiased_running=flag, **running)
     assert all((array == 7).all() for array in running.values())
 
 
@@ -356,6 +389,12 @@ def test_num_threads(num_threads):
 )
 def test_workspace_nbytes(operator, arguments, error, words):
     refuses(error, *words, call=lambda: operator.workspace_nbytes(*arguments))
+
+
+def test_workspace_nbytes_of_a_kind_of_call():
+    call = partial(cynorm.BatchNorm().workspace_nbytes, SHAPE, "f4")
+    refuses(TypeError, "training", "'no'", call=lambda: call(training="no"))
+    assert call(training=np.True_) == call(training=True) != call(training=False)
 
 
 def test_backward_needs_statistics_or_a_workspace():

@@ -48,6 +48,9 @@ def test_streaming_limit(reads, writes, streaming):
     [
         ({"reads": 3}, ValueError, "reads"),
         ({"reads": 2, "writes": 0}, ValueError, "writes"),
+        ({"reads": 1.0}, TypeError, "reads must be an integer of at least 1, got 1.0"),
+        ({"writes": True}, TypeError, "writes must be an integer of at least 0, got True"),
+        ({"streaming": "no"}, TypeError, "streaming must be True or False, got 'no'"),
         ({"nbytes": 0}, ValueError, "nbytes"),
         ({"nbytes": 1.5}, TypeError, "nbytes"),
         ({"num_threads": 0}, ValueError, "num_threads"),

@@ -624,6 +624,14 @@ def test_three_outputs_are_given_as_a_tuple(operator, out):
         ("bias", math.nan, ValueError),
         ("bias", "one", TypeError),
         ("divisor", 0, ValueError),
+        ("alpha", 10**400, ValueError),
+        ("bias", True, TypeError),
+        ("divisor", b"2", TypeError),
+        ("local_size", 10**400, ValueError),
+        ("local_size", True, TypeError),
+        ("cross_channel", "False", TypeError),
+        ("cross_channel", 0, TypeError),
+        ("cross_channel", np.ones(2), TypeError),
     ],
 )
 def test_lrn_fields_are_checked(operator, field, value, error):

@@ -41,6 +41,19 @@ def refuses(error, *words, call):
         ({"beta": np.nan}, ValueError, ["beta", "nan"]),
         ({"beta": -np.inf}, ValueError, ["beta", "-inf"]),
         ({"beta": None}, TypeError, ["beta", "None"]),
+        ({"alpha": 10**400}, ValueError, ["alpha", "1000"]),
+        ({"beta": -(10**400)}, ValueError, ["beta", "-1000"]),
+        ({"alpha": np.complex64(1 + 2j)}, TypeError, ["alpha", repr(np.complex64(1 + 2j))]),
+        ({"alpha": b"1"}, TypeError, ["alpha", "b'1'"]),
+        ({"alpha": bytearray(b"1")}, TypeError, ["alpha", "bytearray"]),
+        ({"beta": True}, TypeError, ["beta", "True"]),
+        ({"beta": np.False_}, TypeError, ["beta", repr(np.False_)]),
+        ({"beta": np.array(True)}, TypeError, ["beta", repr(np.True_)]),
+        ({"beta": np.array([0.5])}, TypeError, ["beta", "array([0.5])"]),
+        ({"alpha": 1e300, "divisor": 1e-300}, ValueError, ["alpha=1e+300", "divisor=1e-300"]),
+        ({"divisor": 10**400}, ValueError, ["divisor", "1000"]),
+        ({"local_size": 10**400}, ValueError, ["local_size", 2**63 - 1, "1000"]),
+        ({"local_size": np.True_}, TypeError, ["local_size", repr(np.True_)]),
         ({"k": np.nan}, ValueError, ["k", "nan"]),
         ({"k": np.inf}, ValueError, ["k", "inf"]),
         ({"k": [1.0]}, TypeError, ["k", "[1.0]"]),
@@ -55,18 +68,26 @@ def refuses(error, *words, call):
             ["region", "'across_channel'", "across_channels", "within_channel"],
         ),
         ({"region": "WITHIN_CHANNEL"}, ValueError, ["region", "'WITHIN_CHANNEL'", "within_channel"]),
-        ({"region": True}, (TypeError, ValueError), ["region", "True", "across_channels"]),
-        ({"region": None}, (TypeError, ValueError), ["region", "None", "across_channels"]),
+        ({"region": True}, TypeError, ["region", "True", "across_channels"]),
+        ({"region": None}, TypeError, ["region", "None", "across_channels"]),
+        ({"region": np.ones(2)}, TypeError, ["region", "array([1., 1.])", "across_channels"]),
         ({"layout": "NCWH"}, ValueError, ["layout", "'NCWH'", "NCHW"]),
-        ({"layout": "nchw"}, ValueError, ["layout", "'nchw'", "NCHW"]),
+        ({"layout": "nchw"}, ValueError, ["layout", "'nchw'", "did you mean 'NCHW'?"]),
+        ({"layout": "nhwc"}, ValueError, ["layout", "'nhwc'", "did you mean 'NHWC'?"]),
+        ({"layout": "NCHW8C"}, ValueError, ["layout", "'NCHW8C'", "did you mean 'nChw8c'?"]),
+        ({"layout": "NHCW"}, ValueError, ["layout", "'NHCW'", "did you mean 'NHWC'?"]),
+        ({"layout": "CDHWN"}, ValueError, ["layout", "'CDHWN'", "did you mean 'NCDHW'?"]),
         ({"layout": "nChw4c"}, ValueError, ["layout", "'nChw4c'", "nChw8c"]),
         ({"layout": "NHWC8"}, ValueError, ["layout", "'NHWC8'", "NHWC"]),
-        ({"layout": 4}, (TypeError, ValueError), ["layout", "4", "NCHW"]),
+        ({"layout": 4}, TypeError, ["layout", "4", "NCHW"]),
+        ({"layout": np.array("NCHW")}, TypeError, ["layout", "array('NCHW'", "NCHW"]),
         ({"window": "onxx"}, ValueError, ["window", "'onxx'", "onnx", "torch", "onednn"]),
-        ({"window": 3}, (TypeError, ValueError), ["window", "3", "onnx"]),
+        ({"window": 3}, TypeError, ["window", "3", "onnx"]),
+        ({"window": np.array("onednn")}, TypeError, ["window", "array('onednn'", "onnx"]),
         ({"layout": "nChw8c", "channels": 0}, ValueError, ["channels", "0"]),
         ({"layout": "nChw8c", "channels": -1}, ValueError, ["channels", "-1"]),
         ({"layout": "nChw8c", "channels": 2.5}, TypeError, ["channels", "2.5"]),
+        ({"layout": "nChw8c", "channels": 10**30}, ValueError, ["channels", 2**63 - 1, 10**30]),
     ],
     ids=str,
 )
@@ -83,6 +104,14 @@ def test_unknown_arguments():
     """A misspelt keyword is Python's own TypeError; conventions are keywords only."""
     refuses(TypeError, "size", call=lambda: cynorm.LRN(size=5))
     refuses(TypeError, call=lambda: cynorm.LRN(5, 1e-4, 0.75, 1.0, "within_channel"))
+
+
+def test_scalars_of_numpy():
+    """Numbers and names of NumPy's types are what Python's are, and are kept as these."""
+    lrn = cynorm.LRN(
+        np.int64(3), np.float32(0.5), np.array(0.5), layout=np.str_("NHWC"), window=np.str_("onnx")
+    )
+    assert repr(lrn) == repr(cynorm.LRN(3, 0.5, 0.5, layout="NHWC", window="onnx"))
 
 
 READ_ONLY = array()
