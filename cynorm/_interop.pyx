@@ -39,7 +39,13 @@ ctypedef struct DLManagedTensorVersioned:
     DLTensor tensor
 
 # (code, bits) -> NumPy's typestr; bfloat16 goes by way of an integer of its size.
-cdef dict TYPES = {(0, 8): "|i1", (2, 16): "=f2", (2, 32): "=f4", (2, 64): "=f8", (4, 16): "=u2"}
+cdef dict TYPES = {
+    (code, 8 * size): f"{'=' if size > 1 else '|'}{letter}{size}"
+    for code, letter, sizes in (
+        (0, "i", (1, 2, 4, 8)), (1, "u", (1, 2, 4, 8)), (2, "f", (2, 4, 8)), (4, "u", (2,)), (5, "c", (8, 16)),
+        (6, "b", (1,)))
+    for size in sizes
+}
 cdef enum:
     DL_BFLOAT = 4
 

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """NumPy arrays as cynorm_tensor, and the checks that every operator makes of them."""
 
+import math
 import operator
 from functools import lru_cache, wraps
 
@@ -19,6 +20,7 @@ from libc.string cimport memset
 
 cnp.import_array()
 
+cdef object MOST_ELEMENTS = 1 << 56  # no machine has addresses for more
 cdef int bfloat16_number = -1  # ml_dtypes' type number, once an array of it has been seen
 
 
@@ -97,6 +99,8 @@ cdef int dtype_code(object dtype) except -1:
         return CYNORM_BF16
     cdef int code = UNKNOWN
     try:
+        if dtype is None:  # NumPy's default
+            raise TypeError
         dtype = np.dtype(dtype)
         code = code_of(np.empty(0, dtype))
     except TypeError:  # NumPy knows none of this name
@@ -110,11 +114,18 @@ cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1:
     """Fill t, but for its memory, from arguments of these names."""
     cdef int i
     try:
+        if isinstance(shape, (str, bytes, bytearray)):
+            raise TypeError
+        shape = tuple(shape)
+        if bool in map(type, shape):
+            raise TypeError
         extents = [operator.index(extent) for extent in shape]
     except TypeError:
         raise TypeError(f"shape must be integers, got {shape!r}") from None
     if not 1 <= len(extents) <= 8 or min(extents) < 0:
         raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shape!r}")
+    if max(*extents, math.prod(extents)) >= MOST_ELEMENTS:
+        raise ValueError(f"shape must hold fewer than {MOST_ELEMENTS} elements, got {shape!r}")
     t.dtype = dtype_code(dtype)
     t.ndim = len(extents)
     for i in range(t.ndim):
@@ -373,7 +384,7 @@ def checked(tuple names not None, int outputs, tuple optional not None=()):
         @wraps(check)
         def remembering(tuple arrays not None, *attributes):
             kind = kinds(arrays)
-            key = kind, attributes
+            key = kind, attributes, tuple([type(attribute) for attribute in attributes])
             result = remembered
             if kind is not None:
                 try:

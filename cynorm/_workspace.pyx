@@ -21,6 +21,8 @@ cdef extern from *:
 
 
 cdef object checked_cache(object cache):
+    if not isinstance(cache, str):
+        raise TypeError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
     if cache not in ("auto", "always", "never"):
         raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
     return cache

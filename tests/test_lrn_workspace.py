@@ -223,7 +223,7 @@ def test_survives_a_refused_call(cache):
     assert_same_bits(lrn.backward(src, src, workspace=workspace), lrn.backward(src, src))
 
 
-@pytest.mark.parametrize("cache", ["sometimes", "AUTO", "", None, True])
+@pytest.mark.parametrize("cache", ["sometimes", "AUTO", "", None, True, np.array(["auto", "never"])])
 def test_refuses_other_policies(cache):
     with pytest.raises((TypeError, ValueError), match="cache") as caught:
         cynorm.Workspace(cache=cache)
