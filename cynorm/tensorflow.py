@@ -14,18 +14,16 @@ Source: the pages of ``tf.raw_ops`` on tensorflow.org, and the CPU kernels' sour
 
 from __future__ import annotations
 
-import math
-import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cynorm._tensor import checked, remembered
 from cynorm.batch_norm import BatchNorm
-from cynorm.lrn import LRN, _finite
+from cynorm.lrn import LRN, _finite, _flag, _index, _share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from cynorm._typing import Array
 
@@ -215,7 +213,7 @@ def fused_batch_norm(
     epsilon : float
         Added to the variance.
     exponential_avg_factor : float
-        Share of this batch in `batch_mean` and `batch_variance`, in training.
+        Share of this batch in `batch_mean` and `batch_variance`, in training: within [0, 1].
     data_format : {"NHWC", "NCHW", "NDHWC", "NCDHW"}
         Meaning of the axes.
     is_training : bool
@@ -256,16 +254,17 @@ def fused_batch_norm(
     """
     mean = _EMPTY if mean is None else mean
     variance = _EMPTY if variance is None else variance
+    is_training = _bool("is_training", is_training)
+    if type(exponential_avg_factor) is not float or not 0 <= exponential_avg_factor <= 1:
+        exponential_avg_factor = _float("exponential_avg_factor", exponential_avg_factor, _share)
     if not is_training:
         reads_statistics = "When is_training=false"
     elif exponential_avg_factor != 1:
         reads_statistics = "When exponential_avg_factor != 1"
-        if type(exponential_avg_factor) is not float or not math.isfinite(exponential_avg_factor):
-            exponential_avg_factor = _float("exponential_avg_factor", exponential_avg_factor)
     else:
         reads_statistics = ""
     arrays = x, scale, offset, mean, variance, out
-    bn = _batch_norm(arrays, data_format, epsilon, is_training, reads_statistics)
+    bn = _batch_norm(arrays, data_format, epsilon, reads_statistics)
     if not is_training:
         y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
         return FusedBatchNorm(y, mean, variance, mean, variance, _EMPTY)
@@ -352,8 +351,8 @@ def fused_batch_norm_grad(
     (array([0., 0.], dtype=float32), array([2.], dtype=float32), array([4.], dtype=float32))
     """
     arrays = y_backprop, x, scale, reserve_space_1, reserve_space_2, out
-    bn = _batch_norm_grad(arrays, data_format, epsilon, is_training)
-    if is_training:
+    bn = _batch_norm_grad(arrays, data_format, epsilon)
+    if _bool("is_training", is_training):
         grads = bn.backward_training(
             y_backprop,
             x,
@@ -373,7 +372,7 @@ def fused_batch_norm_grad(
 @remembered
 def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> LRN:
     try:
-        radius = operator.index(depth_radius)
+        radius = _index(depth_radius)
     except TypeError:
         raise _other_kind("int", "depth_radius", depth_radius) from None
     if not 0 <= radius < _INT_MAX:
@@ -409,7 +408,6 @@ def _batch_norm(
     arrays: tuple[Array, Array, Array, Array, Array, Array | None],
     data_format: str,
     epsilon: float,
-    is_training: bool,
     reads_statistics: str,
 ) -> BatchNorm:
     """Check the arguments of :func:`fused_batch_norm`; return what is to be called with them."""
@@ -425,7 +423,7 @@ def _batch_norm(
         _verify_length(f"{reads_statistics}, mean", mean, channels)
         _verify_length(f"{reads_statistics}, variance", variance, channels)
     _verify_out(out, "x", x)
-    return _make(data_format, epsilon, is_training)
+    return _make(data_format, epsilon)
 
 
 @checked(
@@ -435,7 +433,6 @@ def _batch_norm_grad(
     arrays: tuple[Array, Array, Array, Array, Array, Array | None],
     data_format: str,
     epsilon: float,
-    is_training: bool,
 ) -> BatchNorm:
     """Likewise for :func:`fused_batch_norm_grad`."""
     y_backprop, x, scale, reserve_space_1, reserve_space_2, out = arrays
@@ -454,7 +451,7 @@ def _batch_norm_grad(
     _verify_length("reserve_space_1", reserve_space_1, channels)
     _verify_length("reserve_space_2", reserve_space_2, channels)
     _verify_out(out, "x", x)
-    return _make(data_format, epsilon, is_training)
+    return _make(data_format, epsilon)
 
 
 def _verify_image(data_format: str, x: Array) -> int:
@@ -494,17 +491,24 @@ def _verify_out(out: Array | None, name: str, like: Array) -> None:
         raise TypeError(f"out must have the dtype of {name}, {like.dtype}, got {out.dtype}")
 
 
-def _make(data_format: str, epsilon: float, is_training: bool) -> BatchNorm:
-    if not isinstance(is_training, bool | np.bool_):
-        raise _other_kind("bool", "is_training", is_training)
+def _make(data_format: str, epsilon: float) -> BatchNorm:
     return BatchNorm(_float("epsilon", epsilon), layout=data_format)
 
 
-def _float(name: str, value: float) -> float:
+def _float(name: str, value: float, check: Callable[[str, float], float] = _finite) -> float:
     try:
-        return _finite(name, value)
+        return check(name, value)
     except TypeError:
         raise _other_kind("float", name, value) from None
+
+
+def _bool(name: str, value: bool) -> bool:
+    if value is True or value is False:
+        return value
+    try:
+        return _flag(name, value)
+    except TypeError:
+        raise _other_kind("bool", name, value) from None
 
 
 def _other_kind(kind: str, name: str, value: object) -> TypeError:
