@@ -23,6 +23,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -32,13 +33,15 @@ import numpy as np
 from cynorm._tensor import checked, keyword_arguments, remembered
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
-from cynorm.lrn import LRN
+from cynorm.lrn import _MOST, _TEXT, LRN, _index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import SupportsIndex
+    from collections.abc import Callable, Iterable
+    from typing import SupportsIndex, TypeVar
 
     from cynorm._typing import Array
+
+    _Kind = TypeVar("_Kind", bound=IntEnum)
 
 __all__ = [
     "DNNL_ARG_DIFF_DST",
@@ -179,10 +182,8 @@ class memory_desc:
 
     def __post_init__(self, format: str | tuple[int, ...]) -> None:
         dims = _integers("dims", self.dims)
-        if self.data_type not in tuple(data_type):
-            names = ", ".join(kind.name for kind in data_type)
-            raise ValueError(f"data_type must be one of {names}, got {self.data_type!r}")
-        kind = data_type(self.data_type)
+        names = ", ".join(kind.name for kind in data_type)
+        kind = _kind("data_type", self.data_type, tuple(data_type), f"one of {names}")
         block = 1
         if not isinstance(format, str):
             strides = _integers("format", format)
@@ -243,16 +244,34 @@ class memory_desc:
 
     def wrap(self, buffer: bytes | bytearray | memoryview | Array) -> Array:
         """Look at a C-contiguous buffer of at least `get_size()` bytes as an array of this descriptor."""
+        if buffer is None:  # NumPy would allocate one
+            raise TypeError("buffer must share its memory, got None")
         return np.ndarray(self.shape, self.dtype, buffer, strides=self.byte_strides)
+
+
+def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") -> _Kind:
+    """That one of the kinds which a value is, or is the number of."""
+    allowed = allowed or " or ".join(kind.name for kind in kinds)
+    try:
+        number = _index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be {allowed}, got {value!r}") from None
+    if number not in kinds:
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    return kinds[kinds.index(number)]
 
 
 def _integers(name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
     try:
-        integers = tuple(operator.index(value) for value in values)
+        if isinstance(values, _TEXT):
+            raise TypeError
+        integers = tuple(_index(value) for value in values)
     except TypeError:
         raise TypeError(f"{name} must be integers, got {values!r}") from None
     if any(value < 0 for value in integers):
         raise ValueError(f"{name} must not be negative, got {integers}")
+    if any(value > _MOST for value in integers):
+        raise ValueError(f"{name} must be at most {_MOST}, got {integers}")
     return integers
 
 
@@ -269,6 +288,8 @@ _NAMED_DIMS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 
 def _parse_tag(tag: str, ndims: int) -> tuple[list[int], int]:
     """Return the axes of a format tag, slowest first, and the channels in a block."""
+    if not 1 <= ndims <= 5:
+        raise ValueError(f"format must be 'any' or strides for {ndims} dims, as tags are of 1 to 5, got {tag!r}")
     letters = "abcde"[:ndims]
     named = _NAMED_DIMS.get(ndims, "")
     lettered = tag
@@ -299,11 +320,6 @@ def _workspace_desc(pd: _Descriptor, **options: Any) -> memory_desc:
     shape = _array_shape(pd.src_desc.dims, pd._geometry.block)
     nbytes = pd._op.workspace_nbytes(shape, pd.src_desc.dtype, **options)
     return memory_desc((nbytes,), data_type.u8, "a") if nbytes else _NO_MEMORY
-
-
-def _require_kind(name: str, value: object, kinds: tuple[IntEnum, ...]) -> None:
-    if value not in kinds:
-        raise ValueError(f"{name} must be {' or '.join(kind.name for kind in kinds)}, got {value!r}")
 
 
 def _require_type(desc: memory_desc, allowed: tuple[data_type, ...]) -> None:
@@ -410,6 +426,8 @@ class _primitive:
             Naming the argument, what it is and what its descriptor says, or if the workspace is that of
             another call; nothing is written.
         """
+        if type(args) is not dict and not isinstance(args, Mapping):
+            raise TypeError(f"args must be a dict of arrays by index, got {type(args).__name__}")
         try:
             arrays = self._take(args)
         except KeyError as missing:
@@ -503,7 +521,7 @@ class _LrnDescriptor(_Descriptor):
     _op: LRN
 
     def _verify(self) -> None:
-        _require_kind("algorithm", self.algorithm, tuple(algorithm))
+        object.__setattr__(self, "algorithm", _kind("algorithm", self.algorithm, tuple(algorithm)))
         _require_type(self.src_desc, _FLOATS)
 
     def _make_op(self) -> LRN:
@@ -585,7 +603,7 @@ class lrn_forward(_primitive):
         _tensors = ("src_desc", "dst_desc")
 
         def _verify(self) -> None:
-            _require_kind("prop_kind", self.prop_kind, _FORWARD)
+            object.__setattr__(self, "prop_kind", _kind("prop_kind", self.prop_kind, _FORWARD))
             super()._verify()
 
         @functools.cached_property
@@ -692,11 +710,14 @@ class _BatchNormalizationDescriptor(_Descriptor):
     _op: BatchNorm
 
     def _verify_flags(self) -> None:
-        if not isinstance(self.flags, int) or self.flags & ~int(_ALL_FLAGS):
-            raise ValueError(
-                f"flags must be made of {', '.join(str(f.name) for f in _ALL_FLAGS)}, got {self.flags!r}"
-            )
-        flags = normalization_flags(self.flags)
+        allowed = f"made of {', '.join(str(flag.name) for flag in _ALL_FLAGS)}"
+        try:
+            number = _index(self.flags)
+        except TypeError:
+            raise TypeError(f"flags must be {allowed}, got {self.flags!r}") from None
+        if number & ~int(_ALL_FLAGS):
+            raise ValueError(f"flags must be {allowed}, got {self.flags!r}")
+        flags = normalization_flags(number)
         if normalization_flags.fuse_norm_relu in flags and normalization_flags.fuse_norm_add_relu in flags:
             raise ValueError("flags must not have both fuse_norm_relu and fuse_norm_add_relu")
         object.__setattr__(self, "flags", flags)
@@ -797,7 +818,7 @@ class batch_normalization_forward(_primitive):
         _tensors = ("src_desc", "dst_desc")
 
         def _verify(self) -> None:
-            _require_kind("prop_kind", self.prop_kind, _FORWARD)
+            object.__setattr__(self, "prop_kind", _kind("prop_kind", self.prop_kind, _FORWARD))
             self._verify_flags()
             inference = self.prop_kind == prop_kind.forward_inference
             quantizable = inference and self._uses(normalization_flags.use_global_stats)
@@ -905,11 +926,11 @@ class batch_normalization_backward(_primitive):
                 )
 
         def _verify(self) -> None:
-            _require_kind("prop_kind", self.prop_kind, _BACKWARD)
+            object.__setattr__(self, "prop_kind", _kind("prop_kind", self.prop_kind, _BACKWARD))
             self._verify_flags()
             _require_type(self.src_desc, _FLOATS)
             _require_hint(self, batch_normalization_forward, "epsilon", "flags")
-            _require_kind("prop_kind of hint_fwd_pd", self.hint_fwd_pd.prop_kind, _FORWARD[:1])
+            _kind("prop_kind of hint_fwd_pd", self.hint_fwd_pd.prop_kind, _FORWARD[:1])
 
         @property
         def workspace_desc(self) -> memory_desc:

@@ -760,6 +760,21 @@ def test_descriptors_check_their_parameters():
         memory_desc((2, 3), data_type.f32, None)
     with pytest.raises(ValueError, match=r"^format must not be negative, got \(3, -1\)"):
         memory_desc((2, 3), data_type.f32, (3, -1))
+    for wrong in (True, 3.0, "f32", np.ones(2)):
+        with pytest.raises(TypeError, match=f"^data_type must be one of undef, .*, got {re.escape(repr(wrong))}"):
+            memory_desc((2, 3), wrong, "ab")
+    for wrong in (b"nchw", (3, True)):
+        with pytest.raises(TypeError, match=f"^format must be integers, got {re.escape(repr(wrong))}"):
+            memory_desc((2, 3), data_type.f32, wrong)
+    with pytest.raises(TypeError, match="^dims must be integers, got 'ab'"):
+        memory_desc("ab", data_type.f32, "ab")
+    with pytest.raises(ValueError, match=f"^dims must be at most {2**63 - 1}, got"):
+        memory_desc((2, 10**30), data_type.f32, "ab")
+    with pytest.raises(ValueError, match="^format must be 'any' or strides for 6 dims, .* got 'nchw'"):
+        memory_desc((2,) * 6, data_type.f32, "nchw")
+    with pytest.raises(TypeError, match="^buffer must share its memory, got None"):
+        memory_desc((2, 3), data_type.f32, "ab").wrap(None)
+    assert memory_desc((2, 3), np.int32(3), "ab") == memory_desc((2, 3), data_type.f32, "ab")
     with pytest.raises(ValueError, match="^data_type must be that of an element, got undef"):
         lrn_pair()[0].workspace_desc.empty()
 
@@ -984,6 +999,12 @@ ODD, ODD_BLOCKS = (memory_desc((2, 12, 5, 5), data_type.f32, tag) for tag in ("n
 
 @pytest.mark.parametrize("changes, error, message", [
     ({"prop_kind": prop_kind.backward}, ValueError, "prop_kind must be forward_training or "),
+    ({"prop_kind": "forward"}, TypeError, "prop_kind must be forward_training or .*, got 'forward'"),
+    ({"prop_kind": np.ones(2)}, TypeError, "prop_kind must be forward_training or .*, got array"),
+    ({"algorithm": True}, TypeError, "algorithm must be lrn_across_channels or .*, got True"),
+    ({"algorithm": np.ones(2)}, TypeError, "algorithm must be lrn_across_channels or .*, got array"),
+    ({"alpha": 10**400}, ValueError, "alpha must"),
+    ({"k": True}, TypeError, "k must"),
     ({"algorithm": 5}, ValueError, "algorithm must be lrn_across_channels or lrn_within_channel, got 5"),
     ({"src_desc": INT8, "dst_desc": INT8}, TypeError, "src_desc must be of type f32, bf16, f16, f64, got s8"),
     ({"dst_desc": HALF}, TypeError, "dst_desc must be f32 as src_desc is, got f16"),
@@ -1031,7 +1052,9 @@ def test_lrn_backward_descriptors_are_checked(changes, error, message):
     ({"dst_desc": OTHER_MD}, ValueError, "dst_desc must have the dims of src_desc"),
     ({"flags": RELU | ADD_RELU}, ValueError, "flags must not have both fuse_norm_relu and "),
     ({"flags": 64}, ValueError, "flags must be made of use_global_stats, .*, got 64"),
-    ({"flags": "use_scale"}, ValueError, "flags must be made of use_global_stats, .*, got 'use_scale'"),
+    ({"flags": True}, TypeError, "flags must be made of use_global_stats, .*, got True"),
+    ({"flags": np.ones(2)}, TypeError, "flags must be made of use_global_stats, .*, got array"),
+    ({"flags": "use_scale"}, TypeError, "flags must be made of use_global_stats, .*, got 'use_scale'"),
     ({"epsilon": -1.0}, ValueError, "epsilon must"),
     ({"epsilon": np.nan}, ValueError, "epsilon must"),
 ])  # fmt: skip
@@ -1083,6 +1106,13 @@ def test_arguments_are_checked(index, array, error, message):
     arguments = {DNNL_ARG_SRC: TENSOR, DNNL_ARG_DST: np.empty_like(TENSOR)} | {index: array}
     with pytest.raises(error, match=f"^{message}"):
         lrn_forward(forward).execute(arguments)
+
+
+@pytest.mark.parametrize("args", [None, [], [TENSOR] * 200, TENSOR], ids=lambda args: type(args).__name__)
+def test_arguments_are_given_by_index(args):
+    forward = lrn_forward.primitive_desc(INFERENCE, ACROSS, MD, MD, **LRN_PARAMETERS)
+    with pytest.raises(TypeError, match=f"^args must be a dict of arrays by index, got {type(args).__name__}"):
+        lrn_forward(forward).execute(args)
 
 
 @pytest.mark.parametrize(
