@@ -29,8 +29,8 @@ from cynorm._dispatch import isa
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_PACKED,
-    CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU,
-    CYNORM_S8, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
+    CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU,
+    cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
     cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
 )
 from cynorm._kernels cimport (
@@ -56,7 +56,7 @@ from cynorm._tasks cimport (
     cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_outputs, check_overlap, check_same, describe, describe_output,
+    aligned, check_layout, check_outputs, check_overlap, check_same, describe, describe_output, describe_parameter,
     describe_shape, elements_of, empty_like, new_array, real_dtype, same_memory, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache
@@ -976,11 +976,7 @@ cdef class Problem:
         """Fill t from an array with one element per statistic, or, given `constant`, of any shape that
         broadcasts: bits of the axes it varies along are cleared there. Returns what t describes: the array,
         or, where channels are padded, a padded copy."""
-        cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
-        array = describe(array, name, t)
-        if t.dtype != real and t.dtype != src.dtype:
-            other = "" if src.dtype in (real, CYNORM_S8) else " or src's own dtype"
-            raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other}, got {array.dtype}")
+        array = describe_parameter(array, name, t, src)
         if t.ndim == 1 and src.ndim > 1 and self.padding(src) and t.shape[0] == self.channels:
             padded = np.zeros(src.shape[1] * self.block, array.dtype)
             padded[:self.channels] = array

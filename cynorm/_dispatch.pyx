@@ -1,6 +1,7 @@
 # cython: language_level=3
 """The kernel table in force and the number of threads: the only global state there is."""
 
+import operator
 import os
 from contextlib import contextmanager
 
@@ -64,13 +65,19 @@ cdef int get_threads() noexcept nogil:
 
 cdef int requested_threads(object num_threads) except -1:
     """The num_threads argument of a call, checked; 0 for None."""
-    if num_threads is None:
-        return 0
-    if isinstance(num_threads, bool) or not hasattr(num_threads, "__index__"):
-        raise TypeError(f"num_threads must be an integer of at least 1 or None, got {num_threads!r}")
-    if num_threads < 1:
-        raise ValueError(f"num_threads must be at least 1, got {num_threads!r}")
-    return min(int(num_threads), 1 << 16)
+    return 0 if num_threads is None else checked_threads(num_threads, "num_threads")
+
+
+cdef int checked_threads(object threads, str name) except -1:
+    try:
+        if isinstance(threads, bool):
+            raise TypeError
+        number = operator.index(threads)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer of at least 1 or None, got {threads!r}") from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {threads!r}")
+    return min(number, 1 << 16)
 
 
 def set_num_threads(n):
@@ -99,7 +106,7 @@ def set_num_threads(n):
     >>> cynorm.set_num_threads(None)
     """
     global threads
-    threads = requested_threads(n)
+    threads = 0 if n is None else checked_threads(n, "n")
 
 
 def get_num_threads():

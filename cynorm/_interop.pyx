@@ -119,6 +119,8 @@ cdef object as_array(object obj, str name, bint writing):
 
     To be read, anything else that NumPy makes an array of will do: nested lists of numbers, objects with __array__.
     """
+    if obj is None:
+        raise TypeError(f"{name} must be an array, got None")
     shares = hasattr(obj, "__array_interface__") or hasattr(obj, "__array_struct__")
     if hasattr(obj, "__dlpack__") and not shares:
         try:

@@ -2,6 +2,7 @@ from cynorm._kernels cimport cynorm_tensor
 from libc.stdint cimport int64_t
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
+cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src)
 cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=*)
 cdef object empty_like(object array, cynorm_tensor *t)
 cdef object new_array(tuple shape, object dtype)

@@ -151,7 +151,6 @@ cdef object real_dtype(int code):
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False):
     """Fill t from obj and return obj as an array (itself, where it is one); `integers` allows int8."""
     cdef cnp.ndarray a
-    cdef int i
     if isinstance(obj, cnp.ndarray):
         a = obj
     else:
@@ -159,6 +158,23 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False
     t.dtype = code_of(a)
     if t.dtype >= CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
         refuse_dtype(a, name, integers)
+    return fill(t, a, name)
+
+
+cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src):
+    """Likewise from what goes with src: of reals, or of its own dtype, but for int8."""
+    cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
+    cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
+    t.dtype = code_of(a)
+    if t.dtype != real and (t.dtype != src.dtype or t.dtype == CYNORM_S8):
+        other = "" if src.dtype in (real, CYNORM_S8) else " or src's own dtype"
+        raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other}, got {a.dtype!r}")
+    return fill(t, a, name)
+
+
+cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
+    """Fill t, but for its dtype, from a, and return that."""
+    cdef int i
     t.ndim = cnp.PyArray_NDIM(a)
     if t.ndim < 1 or t.ndim > 8:
         raise ValueError(f"{name} must have 1 to 8 dimensions, got {t.ndim}")

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Activation", "BatchNorm", "BatchNormGradients", "batch_norm", "batch_norm_backward"]
 
+BatchNormGradients.__module__ = "cynorm"  # where it is found, to be pickled
+BatchNormGradients.__doc__ = """What `BatchNorm.backward_training` and `backward_inference` return, a named tuple.
+
+diff_src, diff_scale and diff_shift are arrays; diff_add is one too, or None where the forward call had no `add`.
+"""
+
 # Every activation: its parameters, in the kernels' order, and their defaults. The place in this list is its number.
 _ACTIVATIONS: dict[str, dict[str, float]] = {
     "identity": {},

@@ -184,6 +184,29 @@ def test_dtypes(wrong, name):
     mentions("variance", INFERENCE, variance=wrong[0, :, 0, 0])
 
 
+def test_lists_are_told_the_dtype_that_is_right():
+    """Lists of integers are integers; the dtype named is that of parameters for this data."""
+    for dtype, allowed in (("f4", "float32,"), ("f8", "float64,"), ("f2", "float32 or src's own dtype,")):
+        src, scale = array(dtype=dtype), [1] * 8
+        words = f"scale must be {allowed}", np.array(scale).dtype
+        out = array(dtype=dtype, fill=7)
+        refused_by(("forward_training",), TypeError, *words, src=src, out=out, scale=scale)
+    src = array(dtype=np.int8)
+    words = "scale must be float32,", "int8"
+    out = array(dtype=np.int8, fill=7)
+    refused_by(("forward_inference",), TypeError, *words, src=src, out=out, scale=vector(dtype=np.int8))
+    refused_by(("forward_inference",), TypeError, "mean must be an array, got None", mean=None)
+
+
+def test_gradients_are_pickled():
+    bn = cynorm.BatchNorm()
+    grads = bn.backward_inference(array(), array(), vector(), vector())
+    copy = pickle.loads(pickle.dumps(grads))
+    assert type(copy) is type(grads) is cynorm.BatchNormGradients
+    np.testing.assert_array_equal(copy.diff_src, grads.diff_src)
+    assert cynorm.BatchNormGradients.__module__ == "cynorm" and "diff_add" in cynorm.BatchNormGradients.__doc__
+
+
 def test_int8_is_for_inference():
     """int8 has no statistics and no gradient."""
     src = array(dtype=np.int8)

@@ -292,7 +292,7 @@ def test_partial_overlap(kind):
         np.testing.assert_array_equal(src, before)
 
 
-@pytest.mark.parametrize("num_threads", [0, -1, 2.0, "2", True, np.nan], ids=repr)
+@pytest.mark.parametrize("num_threads", [0, -1, 2.0, "2", True, np.nan, np.array([1, 2])], ids=repr)
 def test_num_threads(num_threads):
     out = array(fill=7)
     error = (TypeError, ValueError)
@@ -328,7 +328,7 @@ def test_lists():
     lrn = cynorm.LRN(layout="NC")
     refuses(TypeError, "src", "int", call=lambda: lrn.forward([[1, 2], [3, 4]]))
     refuses(ValueError, "src", call=lambda: lrn.forward([[1.0, 2.0], [3.0]]))
-    refuses(TypeError, "src", call=lambda: lrn.forward(None))
+    refuses(TypeError, "src must be an array, got None", call=lambda: lrn.forward(None))
     refuses(TypeError, "src", call=lambda: lrn.forward("abc"))
     refuses(TypeError, "diff_dst", call=lambda: lrn.backward(None, [[1.0]]))
     refuses(ValueError, "src", call=lambda: lrn.forward(1.0))
@@ -354,8 +354,10 @@ def test_dst_excludes_in_place_only_where_it_must():
 
 
 def test_set_num_threads():
-    for wrong in (0, -2, 1.5, "2"):
-        refuses((TypeError, ValueError), call=lambda wrong=wrong: cynorm.set_num_threads(wrong))
+    for wrong in (0, -2, 1.5, "2", True, np.array([1, 2])):
+        refuses(
+            (TypeError, ValueError), "n must be", repr(wrong), call=lambda wrong=wrong: cynorm.set_num_threads(wrong)
+        )
     before = cynorm.get_num_threads()
     assert before >= 1
     try:
