@@ -43,11 +43,17 @@ def main(arguments=None):
     parser.add_argument("--picture", metavar="FILE", help="draw the rows (needs matplotlib)")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     own, words = parser.parse_known_args(arguments)
-    if own.compare:
-        return _compare(*own.compare)
+    own.peers = [name for name in own.peers.split(",") if name]
+    if own.threads < 1:
+        parser.error(f"--threads must be at least 1, got {own.threads}")
+    for name in own.peers:
+        if name not in PEERS:
+            parser.error(f"--peers must be of {', '.join(PEERS)}, got {name!r}")
     try:
+        if own.compare:
+            return _compare(*own.compare)
         tasks = _tasks(own, words)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         parser.error(str(error))
     if not tasks:
         parser.error("no problem was given")
@@ -172,8 +178,7 @@ class _Run:
         self._say(number, state, task, "; ".join(complaints), time.perf_counter() - start)
 
     def _start_measuring(self):
-        peers = [name for name in self.own.peers.split(",") if name]
-        self.suite = measure.Suite(["cynorm", *peers], self.own.threads)
+        self.suite = measure.Suite(["cynorm", *self.own.peers], self.own.threads)
         if not self.preset:
             print(f"Output template: {self.tasks[0][2].options.perf_template}")
 

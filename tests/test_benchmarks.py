@@ -491,6 +491,20 @@ def test_bad_arguments_are_told_on_standard_error(capsys):
     assert "--frobnicate: no such option" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        (["--quick", "--peers=foo"], "--peers must be of oneDNN, PyTorch, TensorFlow, got 'foo'"),
+        (["--quick", "--threads=0"], "--threads must be at least 1, got 0"),
+        (["--compare", "/nope/old", "/nope/new"], "/nope/old"),
+    ],
+)
+def test_bad_options_are_told_on_standard_error(words, text, capsys):
+    with pytest.raises(SystemExit):
+        main(words)
+    assert text in capsys.readouterr().err
+
+
 @pytest.fixture
 def small_machine(monkeypatch):
     """Caches so small that the machine's limits are measured at once."""

@@ -8,6 +8,7 @@ import pytest
 
 import cynorm
 import cynorm.config
+from cynorm.__main__ import main
 
 
 def test_config_says_what_runs():
@@ -34,6 +35,14 @@ def test_show_config_prints_all_of_it(capsys):
 def test_headers_and_declarations_are_installed():
     assert Path(cynorm.get_include(), "cynorm", "cynorm.h").is_file()
     assert Path(cynorm.__file__).with_name("_kernels.pxd").is_file()
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "two"])
+def test_threads_of_the_command_line(threads, capsys):
+    with pytest.raises(SystemExit):
+        main(["--quick", f"--threads={threads}"])
+    error = capsys.readouterr().err
+    assert "--threads" in error and threads in error
 
 
 @pytest.mark.parametrize("reads, writes", [(1, 0), (1, 1), (2, 1)])
