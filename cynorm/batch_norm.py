@@ -305,6 +305,10 @@ class BatchNorm(_Immutable):
         ------
         TypeError, ValueError
             If an argument does not fit; nothing has been written then.
+        RuntimeError
+            If another call, on another thread, is using the workspace.
+        MemoryError
+            If there is no memory for results, the workspace or the scratch of the kernels.
 
         Examples
         --------
@@ -357,6 +361,8 @@ class BatchNorm(_Immutable):
         ------
         TypeError, ValueError
             If an argument does not fit; nothing has been written then.
+        RuntimeError, MemoryError
+            As in `forward_training`.
 
         Examples
         --------
@@ -428,6 +434,8 @@ class BatchNorm(_Immutable):
         ------
         TypeError, ValueError
             If an argument does not fit, or the workspace is of another call; nothing has been written then.
+        RuntimeError, MemoryError
+            As in `forward_training`.
 
         Examples
         --------
@@ -482,6 +490,8 @@ class BatchNorm(_Immutable):
         ------
         TypeError, ValueError
             If an argument does not fit, or the workspace is of another call; nothing has been written then.
+        RuntimeError, MemoryError
+            As in `forward_training`.
 
         Examples
         --------
@@ -585,7 +595,10 @@ def batch_norm(
     unbiased_running: bool = True,
     num_threads: int | None = None,
 ) -> tuple[Out, Array, Array]:
-    """`BatchNorm(...).forward_training(src, ...)` in one call; see `BatchNorm` for the parameters.
+    """`BatchNorm(...).forward_training(src, ...)` in one call.
+
+    `BatchNorm` tells what epsilon, layout, axes, channels and activation are, `BatchNorm.forward_training` what all others
+    are, from src to num_threads, what is returned and what is raised.
 
     Examples
     --------
@@ -621,7 +634,10 @@ def batch_norm_backward(
     out_add: Any = None,
     num_threads: int | None = None,
 ) -> BatchNormGradients:
-    """`BatchNorm(...).backward_training(diff_dst, src, ...)` in one call; see `BatchNorm` for the parameters.
+    """`BatchNorm(...).backward_training(diff_dst, src, ...)` in one call.
+
+    `BatchNorm` tells what epsilon, layout, axes, channels and activation are, `BatchNorm.backward_training` what all others
+    are, from diff_dst to num_threads, what is returned and what is raised.
 
     Examples
     --------

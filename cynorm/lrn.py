@@ -159,6 +159,10 @@ class LRN:
         ------
         TypeError, ValueError
             If an argument does not fit; nothing has been written then.
+        RuntimeError
+            If another call, on another thread, is using the workspace.
+        MemoryError
+            If there is no memory for the result, the workspace or the scratch of the kernels.
 
         Examples
         --------
@@ -212,6 +216,8 @@ class LRN:
         ------
         TypeError, ValueError
             If an argument does not fit, or the workspace is of another call; nothing has been written then.
+        RuntimeError, MemoryError
+            As in `forward`.
 
         Examples
         --------
@@ -372,7 +378,10 @@ def lrn(
     workspace: Workspace | None = None,
     num_threads: int | None = None,
 ) -> Out:
-    """`LRN(...).forward(src, ...)` in one call; see `LRN` for the parameters.
+    """`LRN(...).forward(src, ...)` in one call.
+
+    `LRN` tells what the parameters from local_size to divisor are, `LRN.forward` what src, out, workspace and num_threads
+    are, what is returned and what is raised.
 
     Examples
     --------
@@ -403,7 +412,10 @@ def lrn_backward(
     num_threads: int | None = None,
     dst: Tensor | None = None,
 ) -> Out:
-    """`LRN(...).backward(diff_dst, src, ...)` in one call; see `LRN` for the parameters.
+    """`LRN(...).backward(diff_dst, src, ...)` in one call.
+
+    `LRN` tells what the parameters from local_size to divisor are, `LRN.backward` what diff_dst, src, out, workspace,
+    num_threads and dst are, what is returned and what is raised.
 
     Examples
     --------

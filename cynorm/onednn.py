@@ -425,6 +425,8 @@ class _primitive:
         TypeError, ValueError
             Naming the argument, what it is and what its descriptor says, or if the workspace is that of
             another call; nothing is written.
+        RuntimeError, MemoryError
+            As for :meth:`cynorm.LRN.forward`.
         """
         if type(args) is not dict and not isinstance(args, Mapping):
             raise TypeError(f"args must be a dict of arrays by index, got {type(args).__name__}")
