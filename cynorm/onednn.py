@@ -33,7 +33,7 @@ import numpy as np
 from cynorm._tensor import checked, keyword_arguments, remembered
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
-from cynorm.lrn import _MOST, _TEXT, LRN, _index
+from cynorm.lrn import _MOST, _TEXT, LRN, _finite, _index, _integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -524,6 +524,9 @@ class _LrnDescriptor(_Descriptor):
 
     def _verify(self) -> None:
         object.__setattr__(self, "algorithm", _kind("algorithm", self.algorithm, tuple(algorithm)))
+        object.__setattr__(self, "local_size", _integer("local_size", self.local_size))
+        for name in ("alpha", "beta", "k"):
+            object.__setattr__(self, name, _finite(name, getattr(self, name)))
         _require_type(self.src_desc, _FLOATS)
 
     def _make_op(self) -> LRN:
@@ -711,7 +714,8 @@ class _BatchNormalizationDescriptor(_Descriptor):
     flags: normalization_flags
     _op: BatchNorm
 
-    def _verify_flags(self) -> None:
+    def _verify_parameters(self) -> None:
+        object.__setattr__(self, "epsilon", _finite("epsilon", self.epsilon))
         allowed = f"made of {', '.join(str(flag.name) for flag in _ALL_FLAGS)}"
         try:
             number = _index(self.flags)
@@ -821,7 +825,7 @@ class batch_normalization_forward(_primitive):
 
         def _verify(self) -> None:
             object.__setattr__(self, "prop_kind", _kind("prop_kind", self.prop_kind, _FORWARD))
-            self._verify_flags()
+            self._verify_parameters()
             inference = self.prop_kind == prop_kind.forward_inference
             quantizable = inference and self._uses(normalization_flags.use_global_stats)
             _require_type(self.src_desc, (*_FLOATS, data_type.s8) if quantizable else _FLOATS)
@@ -929,7 +933,7 @@ class batch_normalization_backward(_primitive):
 
         def _verify(self) -> None:
             object.__setattr__(self, "prop_kind", _kind("prop_kind", self.prop_kind, _BACKWARD))
-            self._verify_flags()
+            self._verify_parameters()
             _require_type(self.src_desc, _FLOATS)
             _require_hint(self, batch_normalization_forward, "epsilon", "flags")
             _kind("prop_kind of hint_fwd_pd", self.hint_fwd_pd.prop_kind, _FORWARD[:1])

@@ -1033,6 +1033,8 @@ def test_lrn_forward_descriptors_are_checked(changes, error, message):
     ({"alpha": 1.0}, ValueError, "alpha must be hint_fwd_pd's"),
     ({"beta": 1.0}, ValueError, "beta must be hint_fwd_pd's"),
     ({"k": 2.0}, ValueError, "k must be hint_fwd_pd's"),
+    ({"beta": np.ones(2)}, TypeError, "beta must be a finite number, got array"),
+    ({"local_size": np.ones(2)}, TypeError, "local_size must be an integer of at least 1, got array"),
     ({"src_desc": OTHER_MD, "diff_src_desc": OTHER_MD, "diff_dst_desc": OTHER_MD}, ValueError,
      "src_desc must have the dims and type of hint_fwd_pd's"),
     ({"diff_src_desc": OTHER_MD}, ValueError, "diff_src_desc must have the dims of src_desc"),
