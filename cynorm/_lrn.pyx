@@ -98,7 +98,7 @@ cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogi
 # ---- axes ----
 
 cdef int problem_axes(const cynorm_lrn *p, const cynorm_tensor *const *views, axis_t *axes) noexcept nogil:
-    """N, channel blocks, channels of a block, spatial axes, those of extent 1 left out."""
+    """N, channel blocks, channels of a block, spatial axes; those of extent 1 left out, save for windows across blocks."""
     cdef const cynorm_tensor *src = views[SRC]
     cdef int count = 0, kind, a, i
     cdef axis_t *axis
@@ -113,7 +113,7 @@ cdef int problem_axes(const cynorm_lrn *p, const cynorm_tensor *const *views, ax
             a = src.ndim - 1
         else:
             a = p.spatial_axis + kind - 3
-        if src.shape[a] == 1 and not (p.block and kind in (1, 2)):
+        if src.shape[a] == 1 and (kind not in (1, 2) or not p.block or p.within_channel):
             continue
         axis = &axes[count]
         count += 1

@@ -219,11 +219,25 @@ def test_every_divisor(divisor, region):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 129])
 @pytest.mark.parametrize("layout", ["NC", "NHWC", "nChw8c", "nChw16c"])
-def test_every_channel_count(channels, layout):
+@each_region
+def test_every_channel_count(channels, layout, region):
     """Channel counts around the vectors' widths and the blocks' sizes."""
     shape = (2, channels, 2, 3)[: 2 + reference.spatial_ndim(layout)]
     for dtype, local_size in itertools.product(reference.DTYPES, (2, 5, 9)):
-        check(shape, dtype, layout, local_size=local_size)
+        check(shape, dtype, layout, local_size=local_size, region=region)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c", "nCdhw16c"])
+@each_region
+def test_extents_of_one_in_any_order(layout, region):
+    """NumPy gives an axis of one entry whatever stride, among them that of adjacent elements."""
+    lrn = cynorm.LRN(5, 1.0, layout=layout, region=region)
+    for extents in itertools.product((1, 20), repeat=2 + reference.spatial_ndim(layout)):
+        shape = (*extents, reference.block_size(layout)) if reference.block_size(layout) else extents
+        src, diff_dst = np.random.default_rng(0).standard_normal((2, *shape), np.float32)
+        as_fortran = [np.asfortranarray(array) for array in (src, diff_dst)]
+        assert_same_bits(lrn.forward(as_fortran[0]), lrn.forward(src), f"dst, {shape}")
+        assert_same_bits(lrn.backward(*reversed(as_fortran)), lrn.backward(diff_dst, src), f"diff_src, {shape}")
 
 
 @each_dtype
