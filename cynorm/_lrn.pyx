@@ -98,7 +98,7 @@ cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogi
 # ---- axes ----
 
 cdef int problem_axes(const cynorm_lrn *p, const cynorm_tensor *const *views, axis_t *axes) noexcept nogil:
-    """N, channel blocks, channels of a block, spatial axes; those of extent 1 left out, save for windows across blocks."""
+    """N, channel blocks, channels of a block, spatial axes: without those of extent 1 but for windows across blocks."""
     cdef const cynorm_tensor *src = views[SRC]
     cdef int count = 0, kind, a, i
     cdef axis_t *axis
