@@ -907,6 +907,21 @@ def test_all_huge(alpha, size, diff_size, isa):
         assert_backward(diff_src, diff_dst, src, **parameters)
 
 
+@pytest.mark.parametrize("dtype", [dtype for dtype in reference.DTYPES if dtype != np.float16], ids=str)
+@pytest.mark.parametrize("beta", [0.5, 0.75, 1.0, 0.3])
+def test_omega_whose_reciprocal_is_subnormal(beta, dtype, isa):
+    """Estimates of such a reciprocal may be flushed to 0; no square of float16 is so large."""
+    largest = math.sqrt(float(np.finfo(reference.compute_dtype(dtype)).max))
+    for layout, region in itertools.product(("NCHW", "NHWC"), REGIONS):
+        src, _ = draw_pair((1, 9, 4, 21), dtype, layout)
+        src = (np.sign(reference.wide(src)) * largest * np.linspace(0.3, 0.9, src.size).reshape(src.shape)).astype(dtype)
+        parameters = {"local_size": 1, "alpha": 1.0, "beta": beta, "k": 0.0, "region": region}
+        lrn = cynorm.LRN(layout=layout, **parameters)
+        dst = lrn.forward(src)
+        assert (reference.wide(dst) != 0).all()
+        assert_forward(to_canonical(dst, layout), to_canonical(src, layout), **parameters)
+
+
 def test_subnormal_values_are_kept():
     """Subnormal values go in and come out on every thread: nothing is flushed to zero."""
     for dtype, layout in itertools.product((np.float32, np.float64), ("NCHW", "NHWC")):

@@ -76,14 +76,15 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 #define CYNORM_BIAS 127
 #endif
 
-/* Whether any lane of two vectors is other than a positive, normal, finite number. */
+/* Whether any lane of two vectors is other than a positive, normal, finite number, or, but for AVX-512, so large that the
+ * estimate of its reciprocal is flushed to 0. */
 static inline int FN(either_abnormal)(vec x, vec y) {
 #if defined(__AVX512DQ__) && CYNORM_DOUBLE
     return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)x, 0xff), _mm512_fpclass_pd_mask((__m512d)y, 0xff));
 #elif defined(__AVX512DQ__) /* every class there is of others */
     return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)x, 0xff), _mm512_fpclass_ps_mask((__m512)y, 0xff));
 #else
-    const uint_r least = CYNORM_BITS_MIN, normals = CYNORM_BITS_INF - CYNORM_BITS_MIN;
+    const uint_r least = CYNORM_BITS_MIN, normals = CYNORM_BITS_INF - CYNORM_BITS_MIN - ((uint_r)2 << CYNORM_MANTISSA);
     const uvec bad = (uvec)((uvec)x - least >= normals) | (uvec)((uvec)y - least >= normals);
 #if defined(__AVX__)
     return _mm256_movemask_epi8((__m256i)bad) != 0;
