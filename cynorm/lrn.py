@@ -39,7 +39,7 @@ class LRN:
     local_size : int
         Number n of cells of the window along each of its axes, at least 1; it may be larger than the tensor.
     alpha, beta, k : float
-        Any finite numbers.
+        Any finite numbers. alpha / divisor and k are rounded to float32 for data other than float64.
     region : {"across_channels", "within_channel"}
         Whether the window lies along the channels, or is a box over all the spatial axes (0 to 3 of them).
     layout : str
