@@ -262,7 +262,7 @@ cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
     cdef bint any_follows = False
     cdef bint part = follows_on_in(lead, blocks, axis) and follows_on_in(CYNORM_BN_MASK, blocks, axis)
     cdef int i
-    if axis.extent * itemsize >= SHORT:
+    if axis.extent * itemsize >= SHORT or axis.extent * blocks.extent == 0:
         return
     for i in range(CYNORM_BN_MASK):
         if plan.tile.view[i].data == NULL:

@@ -598,6 +598,20 @@ def test_relu_forgets_the_bits_of_another_call(order):
     np.testing.assert_array_equal(diff_src != 0, dst > 0)
 
 
+@each_dtype
+@pytest.mark.parametrize("channels", [4097, 8193])
+def test_mask_of_another_memory_order_where_one_column_is_left(channels, dtype):
+    """Rows of kept elements are cut: the last piece is of a single one, whose bits lie apart."""
+    case = Case((3, channels, 2, 5), dtype, activation="relu")
+    workspace = cynorm.Workspace()
+    dst, _, _ = case.operator.forward_training(case.src, case.scale, case.shift, workspace=workspace)
+    for name in ("src", "diff_dst"):
+        setattr(case, name, np.ascontiguousarray(getattr(case, name).transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2))
+    gradients = case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace)
+    statistics = reference.batch_norm_statistics(case.src, case.axes)
+    assert_gradients(case, gradients, *statistics, case.scale, dst > 0)
+
+
 @pytest.mark.parametrize("layout", reference.LAYOUTS)
 def test_relu_needs_neither_dst_nor_add(layout):
     """One bit per element: the workspace is far smaller than the tensor."""
@@ -1366,6 +1380,17 @@ def test_value_semantics():
     with pytest.raises(AttributeError):
         bn.epsilon = 1.0
     assert bn.epsilon == 0.01 and bn.layout == "NHWC"
+
+
+@pytest.mark.parametrize("empty", range(4))
+def test_empty_slices_of_mixed_memory_orders(empty):
+    """What is sliced keeps its strides, so that the planner meets empty axes in any mixture of orders."""
+    nothing = tuple(slice(0 if axis == empty else None) for axis in range(4))
+    for order, axes in itertools.product(itertools.permutations(range(4)), ((0,), (1,), (0, 2, 3), (2, 3), (3,))):
+        src = np.zeros((2, 3, 4, 5), np.float32)
+        out = np.ascontiguousarray(src.transpose(order)).transpose(np.argsort(order))
+        for one, other in itertools.permutations((src[nothing], out[nothing])):
+            assert cynorm.BatchNorm(axes=axes).forward_training(one, out=other)[0] is other
 
 
 def test_implementation(isa):

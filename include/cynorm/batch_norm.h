@@ -974,7 +974,7 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
     in.mask = (const unsigned char *)mask->data;
     in.bit = cynorm_bn_bit(t, b);
     in.bit_step = cynorm_bn_step(t, mask);
-    if (mask->stride[0] == 1) return in;
+    if (mask->stride[0] == 1 || t->count[0] == 1) return in;
     int64_t row = b->piece / 8 + 8; /* bytes: more than are used may be read */
     for (int64_t r = 0; r < b->count; r++)
         for (int64_t j = 0; j < b->n; j++) {
