@@ -1158,7 +1158,7 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.bind(self.owner, &x, training)
+                workspace.begin(&x, training)
                 if p.activation == CYNORM_RELU:
                     mask = x
                     part = workspace.part("mask", (bn_mask(&p, &call, mask.strides),), np.dtype(np.uint8))
@@ -1194,6 +1194,8 @@ cdef class Problem:
                 running_variance[...] = new_variance[:self.channels]
         if not training:
             return out, mean, variance
+                if status == 0:
+                    workspace.owner = self.owner
         return (out, self.finished(given_mean, out_mean, mean, &x),
                 self.finished(given_variance, out_variance, variance, &x))
 

@@ -721,12 +721,14 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.bind(self.owner, &s)
+                workspace.begin(&s)
                 if self.keeps_omega(workspace, &s):
                     describe(workspace.part_like("omega", &s), "workspace", &w)
                     omega = &w
                 with nogil:
                     status = lrn_forward(&self.p, &s, &d, omega, threads)
+                if status == 0:
+                    workspace.owner = self.owner
             finally:
                 workspace.release()
         if status < 0:

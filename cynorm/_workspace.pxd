@@ -17,7 +17,7 @@ cdef class Workspace:
 
     cdef int acquire(self) except -1
     cdef int release(self) except -1
-    cdef int bind(self, object owner, const cynorm_tensor *src, bint training=*) except -1
+    cdef int begin(self, const cynorm_tensor *src, bint training=*) except -1
     cdef object part(self, str name, tuple shape, object dtype)
     cdef object part_like(self, str name, const cynorm_tensor *t)
     cdef int match(self, object owner, const cynorm_tensor *src, bint training=*) except -1

@@ -112,10 +112,10 @@ cdef class Workspace:
         cynorm_give(&self.busy)
         return 0
 
-    cdef int bind(self, object owner, const cynorm_tensor *src, bint training=False) except -1:
-        """Start a forward call: forget the last one."""
+    cdef int begin(self, const cynorm_tensor *src, bint training=False) except -1:
+        """Start a forward call: forget the last one. `owner` is set once it has been successful."""
         self.parts.clear()
-        self.owner = owner
+        self.owner = None
         self.src = src[0]
         self.training = training
         self.notes = None

@@ -1,6 +1,7 @@
 """Threads: the same bits for any number of them, after a fork, and when Python threads share an operator."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -195,6 +196,34 @@ def test_import_keeps_subnormals_and_starts_no_threads():
         for dtype in (np.float32, np.float64):
             tiny = np.full(64, np.finfo(dtype).smallest_subnormal, dtype)
             assert tiny[0] * dtype(3) > 0
+        """
+    )
+
+
+def test_a_forward_without_memory_leaves_no_workspace():
+    """Backward says that the workspace holds no forward call."""
+    pytest.importorskip("resource")
+    if not os.path.exists("/proc/self/statm"):
+        pytest.skip("the size of a process is not known here")
+    run(
+        """
+        import resource
+        import numpy as np
+        import cynorm
+        src, out = np.ones((2, 1, 4, 1024, 1024), np.float32)
+        with open("/proc/self/statm") as sizes:
+            nbytes = int(sizes.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (nbytes + (8 << 20), resource.RLIM_INFINITY))
+        lrn, bn = cynorm.LRN(), cynorm.BatchNorm(activation=cynorm.Activation("tanh"))
+        for forward, backward in ((lrn.forward, lrn.backward), (bn.forward_training, bn.backward_training)):
+            workspace = cynorm.Workspace("always")
+            for call, inputs, error in ((forward, (src,), MemoryError), (backward, (src, src), ValueError)):
+                try:
+                    call(*inputs, out=out, workspace=workspace, num_threads=1)
+                except error as failure:
+                    assert error is MemoryError or "holds no forward call" in str(failure), failure
+                else:
+                    raise AssertionError(error)
         """
     )
 
