@@ -1030,10 +1030,22 @@ cdef class Problem:
                 out = new_array(like.shape, like.dtype)
         return self.parameter(out, name, src, reduced, t)
 
-    cdef object finished(self, object given, object out, object array, const cynorm_tensor *src):
-        """What a call returns, when it has written to `array`: what it was `given`, whose memory `out` is."""
+    cdef object clear_padding(self, object array, const cynorm_tensor *src):
+        """Zeros where an array of one element per statistic has padding."""
+        valid = self.padding(src)
+        if valid and array.ndim == 1:
+            array[self.channels:] = 0
+        elif valid:
+            array[:, -1:, ..., valid:] = 0
+
+    cdef object finished(self, object given, object out, object array, const cynorm_tensor *src, object like=None):
+        """What a call returns, when it has written to `array`: what it was `given`, whose memory `out` is, or an array
+        of the length of `like`."""
+        self.clear_padding(array, src)
         if given is None:
-            return array[:self.channels] if self.padding(src) and array.ndim == 1 else array
+            if self.padding(src) and array.ndim == 1 and (like is None or np.size(like) == self.channels):
+                return array[:self.channels]
+            return array
         if array is not out:
             out[...] = array[:self.channels]
         return given
@@ -1188,10 +1200,10 @@ cdef class Problem:
             raise MemoryError("no memory for the scratch of the kernels")
         if self.padding(&x):
             zero_padding(&d, self.padding(&x))
-            if new_mean is not running_mean:
-                running_mean[...] = new_mean[:self.channels]
-            if new_variance is not running_variance:
-                running_variance[...] = new_variance[:self.channels]
+            if running_mean is not None:
+                self.finished(running_mean, running_mean, new_mean, &x)
+            if running_variance is not None:
+                self.finished(running_variance, running_variance, new_variance, &x)
         if not training:
             return out, mean, variance
                 if status == 0:
@@ -1300,8 +1312,8 @@ cdef class Problem:
             zero_padding(&d, self.padding(&x))
             if out_add is not None:
                 zero_padding(&e, self.padding(&x))
-        diff_scale = self.finished(out_scale, to_scale, diff_scale, &x)
-        diff_shift = self.finished(out_shift, to_shift, diff_shift, &x)
+        diff_scale = self.finished(out_scale, to_scale, diff_scale, &x, scale)
+        diff_shift = self.finished(out_shift, to_shift, diff_shift, &x, scale)
         return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's
 
 

@@ -907,6 +907,49 @@ BLOCK_ORDERS = [(0, 1, 2, 3, 4), (0, 3, 4, 1, 2), (0, 1, 3, 4, 2)]
 @pytest.mark.parametrize("memories", list(itertools.product(BLOCK_ORDERS, repeat=3)), ids=str)
 def test_mixed_blocks(memories, activation):
     """Blocks of channels beside plain orders: several slabs a plane, blocks that fill no vector or no tile."""
+@pytest.mark.parametrize("shape", [(16,), (1, 2, 1, 1, 8)], ids=str)
+@each_dtype
+def test_statistics_of_padding_are_zero(shape, dtype):
+    """Whatever the padding holds; what belongs to channels is as ever."""
+    case = Case((2, 13, 3, 5), dtype, "nChw8c")
+    computed = reference.compute_dtype(dtype)
+
+    def padded():
+        return np.full(shape, np.nan, computed)
+
+    def spread(parameter):
+        whole = padded()
+        whole.reshape(-1)[:13] = parameter
+        return whole
+
+    def check(got, expected):
+        assert got.shape == shape
+        assert_same_bits(got.reshape(-1)[:13], expected)
+        assert (got.reshape(-1)[13:] == 0).all()
+
+    running = np.ones((2, 13), computed)
+    wide_running = spread(running[0]), spread(running[1])
+    expected = case.operator.forward_training(
+        case.src, case.scale, case.shift, running_mean=running[0], running_variance=running[1]
+    )
+    results = case.operator.forward_training(
+        case.src, spread(case.scale), spread(case.shift), out_mean=padded(), out_variance=padded(),
+        running_mean=wide_running[0], running_variance=wide_running[1],
+    )  # fmt: skip
+    assert_same_bits(results[0], expected[0])
+    for got, wanted in zip((*results[1:], *wide_running), (*expected[1:], *running), strict=True):
+        check(got, wanted)
+    expected = case.operator.backward_training(
+        case.diff_dst, case.src, case.scale, mean=expected[1], variance=expected[2]
+    )
+    gradients = case.operator.backward_training(
+        case.diff_dst, case.src, spread(case.scale), mean=results[1], variance=results[2]
+    )
+    assert_same_bits(gradients.diff_src, expected.diff_src)
+    check(gradients.diff_scale, expected.diff_scale)
+    check(gradients.diff_shift, expected.diff_shift)
+
+
     for shape, dtype in (
         ((2, 5, 8, 29, 31), FLOAT32),
         ((1, 67, 16, 6, 7), np.dtype(np.float16)),
