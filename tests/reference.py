@@ -328,7 +328,7 @@ def activation(name, x, *, alpha=None, beta=None, gamma=None, steepness=None, bi
             case "thresholded_relu":
                 return np.where(x > alpha, x, 0)
             case "shrink":
-                return np.where(x < -threshold, x + bias, np.where(x > threshold, x - bias, 0))
+                return np.where(x > threshold, x - bias, np.where(x < -threshold, x + bias, 0))
     raise ValueError(name)
 
 

@@ -638,6 +638,14 @@ def test_activation_names():
     assert_within(run(cynorm.Activation("elu")), reference.activation("elu", src, alpha=1.0), 1e-14)
 
 
+def test_shrink_of_a_negative_threshold():
+    """Where both conditions hold, it is that of x > threshold that counts."""
+    src = np.array([-3.0, -1.0, 0.0, 1.0, 3.0]).reshape(1, 1, 5)
+    shrink = cynorm.Activation("shrink", bias=0.25, threshold=-2.0)
+    dst = cynorm.BatchNorm(0.0, layout="NCW", activation=shrink).forward_inference(src, np.zeros(1), np.ones(1))
+    assert dst.ravel().tolist() == [-2.75, -1.25, -0.25, 0.75, 2.75]
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Running statistics
 

@@ -427,7 +427,7 @@ CYNORM_INLINE unsigned FN(bits_in)(const unsigned char *mask, int64_t bit, int h
     CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / ((1 + FN(abs)(x)) * (1 + FN(abs)(x))))                   \
     CASE(CYNORM_TANH, FN(tanh)(x), 4 * FN(bell)(2 * x))                                                      \
     CASE(CYNORM_THRESHOLDED_RELU, FN(select)(x > p[0], x, zero), FN(select)(x > p[0], one, zero))            \
-    CASE(CYNORM_SHRINK, FN(select)(x < -p[1], x + p[0], FN(select)(x > p[1], x - p[0], zero)),               \
+    CASE(CYNORM_SHRINK, FN(select)(x > p[1], x - p[0], FN(select)(x < -p[1], x + p[0], zero)),               \
          FN(select)(FN(abs)(x) > p[1], one, zero))                                                           \
     }
 
