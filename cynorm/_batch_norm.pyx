@@ -620,10 +620,10 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
         u.slope = s.array[SLOPE] + each
         u.offset = s.array[OFFSET] + each
         k.bn_gradients(&u, plan.kind == BACKWARD_TRAINING)
-        return
-    if plan.kind == FORWARD_TRAINING:
+    elif plan.kind == FORWARD_TRAINING:
         k.bn_statistics(&u)
-    k.bn_coefficients(&u)
+    else:
+        k.bn_coefficients(&u)
 
 
 cdef void finish_blocks(const state_t *s, int64_t first, int64_t n, char *sums) noexcept nogil:
@@ -1194,6 +1194,8 @@ cdef class Problem:
                 workspace.notes = add is not None, workspace.notes
                 with nogil:
                     status = bn_run(&p, &call, threads)
+                if status == 0:
+                    workspace.owner = self.owner
             finally:
                 workspace.release()
         if status < 0:
@@ -1206,8 +1208,6 @@ cdef class Problem:
                 self.finished(running_variance, running_variance, new_variance, &x)
         if not training:
             return out, mean, variance
-                if status == 0:
-                    workspace.owner = self.owner
         return (out, self.finished(given_mean, out_mean, mean, &x),
                 self.finished(given_variance, out_variance, variance, &x))
 

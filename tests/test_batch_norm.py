@@ -907,14 +907,6 @@ def test_any_mixture_of_orders_in_training(shape, memories, relu):
     take(out, rooms[3])
 
 
-# Of (N, blocks, channels of a block, H, W): channels first, last, in blocks.
-BLOCK_ORDERS = [(0, 1, 2, 3, 4), (0, 3, 4, 1, 2), (0, 1, 3, 4, 2)]
-
-
-@pytest.mark.parametrize("activation", [None, "relu"])
-@pytest.mark.parametrize("memories", list(itertools.product(BLOCK_ORDERS, repeat=3)), ids=str)
-def test_mixed_blocks(memories, activation):
-    """Blocks of channels beside plain orders: several slabs a plane, blocks that fill no vector or no tile."""
 @pytest.mark.parametrize("shape", [(16,), (1, 2, 1, 1, 8)], ids=str)
 @each_dtype
 def test_statistics_of_padding_are_zero(shape, dtype):
@@ -958,6 +950,14 @@ def test_statistics_of_padding_are_zero(shape, dtype):
     check(gradients.diff_shift, expected.diff_shift)
 
 
+# Of (N, blocks, channels of a block, H, W): channels first, last, in blocks.
+BLOCK_ORDERS = [(0, 1, 2, 3, 4), (0, 3, 4, 1, 2), (0, 1, 3, 4, 2)]
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("memories", list(itertools.product(BLOCK_ORDERS, repeat=3)), ids=str)
+def test_mixed_blocks(memories, activation):
+    """Blocks of channels beside plain orders: several slabs a plane, blocks that fill no vector or no tile."""
     for shape, dtype in (
         ((2, 5, 8, 29, 31), FLOAT32),
         ((1, 67, 16, 6, 7), np.dtype(np.float16)),
@@ -1106,6 +1106,70 @@ def test_gradients_of_an_infinite_variance(layout, dtype):
         gradients = backward(case.diff_dst, case.src, mean=mean, variance=np.full_like(mean, np.inf))
         assert (wide(gradients.diff_scale) == 0).all()
         assert (wide(gradients.diff_src) == 0).all()
+
+
+@each_dtype
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_infinite_gain(layout, dtype):
+    """Where deviation and epsilon are 0, what differs from the mean is infinite, and only what does not is NaN."""
+    case = Case((2, 8, 5, 7), dtype, layout, epsilon=0.0)
+    mean = np.zeros(8, reference.compute_dtype(dtype))
+    case.src.flat[3] = 0
+    dst = wide(case.operator.forward_inference(case.src, mean, mean, shift=mean))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(dst, wide(case.src) * np.inf)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c"])
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_variance_beyond_float32(size, layout):
+    """Float32 has no room for it, but the result has."""
+    case = Case((4, 9, 5, 7), FLOAT32, layout, epsilon=0.0)
+    case.src = case.src * np.float32(size)
+    workspace = cynorm.Workspace()
+    dst, mean, variance = case.operator.forward_training(case.src, case.scale, case.shift, workspace=workspace)
+    statistics = reference.batch_norm_statistics(case.canonical(case.src), case.axes)
+    assert (variance == (0 if size < 1 else np.inf)).all()
+    assert_within(case.keep(mean, 0), statistics[0], 2 * ulp(statistics[0], FLOAT32))
+    assert_dst(case, dst, *statistics, case.scale, case.shift, None, False)
+    if size > 1:
+        gradients = case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace)
+        assert_gradients(case, gradients, *statistics, case.scale)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c"])
+def test_squares_beyond_float64(layout):
+    """The variance is infinite, and NaN only where the mean is no number either."""
+    case = Case((2, 8, 5, 7), np.dtype(np.float64), layout)
+    case.src[:, :, :3] *= 1e200
+    dst, mean, variance = case.operator.forward_training(case.src, case.scale, case.shift)
+    assert np.isfinite(mean).all() and (variance == np.inf).all()
+    assert (case.canonical(dst) == case.keep(case.shift, 0)).all()
+
+
+@pytest.mark.parametrize("dtype", reference.DTYPES[:2], ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c"])
+def test_infinite_gradient(layout, dtype):
+    """It makes an infinity of its channel's sums."""
+    case = Case((2, 8, 5, 7), dtype, layout)
+    spoilt = case.canonical(case.diff_dst).copy()
+    spoilt[1, 3, 2, 5] = np.inf
+    _, mean, variance = case.operator.forward_training(case.src)
+    gradients = case.operator.backward_training(
+        from_canonical(spoilt, layout), case.src, mean=mean, variance=variance
+    )
+    xhat = case.canonical(case.src)[1, 3, 2, 5] - mean[3]
+    assert gradients.diff_shift[3] == np.inf and gradients.diff_scale[3] == np.copysign(np.inf, xhat)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw8c"])
+def test_gradients_of_a_huge_epsilon(layout, dtype):
+    case = Case((2, 8, 5, 7), dtype, layout, epsilon=1e80)
+    _, mean, variance = case.operator.forward_training(case.src)
+    statistics = reference.batch_norm_statistics(case.canonical(case.src), case.axes)
+    gradients = case.operator.backward_training(case.diff_dst, case.src, case.scale, mean=mean, variance=variance)
+    assert_gradients(case, gradients, *statistics, case.scale)
 
 
 def test_huge_values():
@@ -1318,6 +1382,17 @@ def test_zero_sized(layout):
         assert case.operator.forward_inference(case.src, mean, variance).shape == case.src.shape
 
 
+@pytest.mark.parametrize("empty", range(4))
+def test_empty_slices_of_mixed_memory_orders(empty):
+    """What is sliced keeps its strides, so that the planner meets empty axes in any mixture of orders."""
+    nothing = tuple(slice(0 if axis == empty else None) for axis in range(4))
+    for order, axes in itertools.product(itertools.permutations(range(4)), ((0,), (1,), (0, 2, 3), (2, 3), (3,))):
+        src = np.zeros((2, 3, 4, 5), np.float32)
+        out = np.ascontiguousarray(src.transpose(order)).transpose(np.argsort(order))
+        for one, other in itertools.permutations((src[nothing], out[nothing])):
+            assert cynorm.BatchNorm(axes=axes).forward_training(one, out=other)[0] is other
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 2, 2, 8), (2, 3, 0, 2, 8)], ids=str)
 def test_zero_sized_with_padding(shape):
     """A last block that is not full has no padding to clear where there is no block."""
@@ -1431,17 +1506,6 @@ def test_value_semantics():
     with pytest.raises(AttributeError):
         bn.epsilon = 1.0
     assert bn.epsilon == 0.01 and bn.layout == "NHWC"
-
-
-@pytest.mark.parametrize("empty", range(4))
-def test_empty_slices_of_mixed_memory_orders(empty):
-    """What is sliced keeps its strides, so that the planner meets empty axes in any mixture of orders."""
-    nothing = tuple(slice(0 if axis == empty else None) for axis in range(4))
-    for order, axes in itertools.product(itertools.permutations(range(4)), ((0,), (1,), (0, 2, 3), (2, 3), (3,))):
-        src = np.zeros((2, 3, 4, 5), np.float32)
-        out = np.ascontiguousarray(src.transpose(order)).transpose(np.argsort(order))
-        for one, other in itertools.permutations((src[nothing], out[nothing])):
-            assert cynorm.BatchNorm(axes=axes).forward_training(one, out=other)[0] is other
 
 
 def test_implementation(isa):

@@ -15,8 +15,8 @@
  *
  * Sums are held in twice the precision: double for float, pairs of double for double. So are all their terms, but for
  * gradients of half types, whose results have fewer bits: these take CYNORM_BN_RUN terms in reals at a time, d and
- * d * ((src - center) * norm), from which norm is taken again: rstd, or 1 where that is 0, so that no product overflows
- * that the result has room for.
+ * d * ((src - center) * norm), from which norm is taken again: rstd, or the least of which 1 / norm is finite, so that no
+ * product overflows that the result has room for.
  *
  * The mean is kept as two reals: center is the high one, and src - center, which is exact where it matters, comes first;
  * the low one is part of bias and offset, and taken from diff_scale by way of diff_shift.
@@ -1321,12 +1321,14 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
 
 enum { CYNORM_BN_LANES = VL };
 
-/* Numbers of twice double's precision, high + low. */
+/* Numbers of twice double's precision, high + low, or high alone where that is infinite or NaN. */
 typedef struct { vec high, low; } cynorm_exact;
+
+static inline ivec cynorm_is_finite(vec v) { return v - v == 0; }
 
 static inline cynorm_exact cynorm_exact_add(cynorm_exact a, cynorm_exact b) {
     vec s = a.high + b.high, t = s - a.high;
-    vec low = (a.high - (s - t)) + (b.high - t) + (a.low + b.low), high = s + low;
+    vec low = (a.high - (s - t)) + (b.high - t) + (a.low + b.low), high = FN(select)(cynorm_is_finite(s), s + low, s);
     return (cynorm_exact){high, low - (high - s)};
 }
 
@@ -1451,7 +1453,19 @@ static inline void FN(put_coefficients)(const cynorm_bn_unit *u, void *array, in
     for (int64_t j = 0; j < u->repeat; j++) FN(put_reals)(array, k + j * u->n, n, v);
 }
 
-/* Sums about the center -> mean and variance. */
+/* Mean, in two parts, and rstd of n statistics from the k-th on -> coefficients of the forward formula. */
+static inline void FN(put_forward)(const cynorm_bn_unit *u, int64_t k, int64_t n, doubles mean, doubles low, doubles rstd) {
+    const doubles least = splat_f64(0x1p-126);
+    doubles gain = FN(rounded)(u->scale ? FN(reals_at)(u->scale, k) * rstd : rstd);
+    doubles bias = u->shift ? FN(reals_at)(u->shift, k) : (doubles){0};
+    FN(put_reals)(u->rstd, k, n, rstd);
+    FN(put_coefficients)(u, u->center, k, n, mean);
+    FN(put_coefficients)(u, u->norm, k, n, select_f64(rstd < least, least, rstd));
+    FN(put_coefficients)(u, u->gain, k, n, gain);
+    FN(put_coefficients)(u, u->bias, k, n, select_f64(low == 0, bias, bias - low * gain)); /* gain may be infinite */
+}
+
+/* Sums about the center -> mean and variance, and coefficients: these of a variance that reals may have no room for. */
 static void FN(bn_statistics)(const cynorm_bn_unit *u) {
     const doubles count = splat_f64((double)u->count), inverse = splat_f64(1 / (double)u->count);
     FN(merge_chunks)(u);
@@ -1462,27 +1476,23 @@ static void FN(bn_statistics)(const cynorm_bn_unit *u) {
         cynorm_exact squares = cynorm_exact_divide(FN(sums_of)(u, k, n, 1), count, inverse);
         cynorm_exact mean = cynorm_exact_add(pivot, shift);
         cynorm_exact square = cynorm_exact_multiply(shift, shift);
-        cynorm_exact variance = cynorm_exact_add(squares, cynorm_exact_minus(square));
+        doubles variance = cynorm_exact_add(squares, cynorm_exact_minus(square)).high;
+        doubles low = (mean.high - FN(rounded)(mean.high)) + mean.low;
+        variance = select_f64(variance < 0, (doubles){0}, variance);
+        variance = select_f64(cynorm_is_finite(shift.high) & (squares.high == INFINITY), squares.high, variance);
         FN(put_reals)(u->mean, k, n, mean.high);
-        FN(put_reals)(u->mean_low, k, n, (mean.high - FN(rounded)(mean.high)) + mean.low);
-        FN(put_reals)(u->variance, k, n, select_f64(variance.high < 0, (doubles){0}, variance.high));
+        FN(put_reals)(u->mean_low, k, n, low);
+        FN(put_reals)(u->variance, k, n, variance);
+        FN(put_forward)(u, k, n, mean.high, low, 1 / sqrt_f64(variance + splat_f64(u->epsilon)));
     }
 }
 
-/* Mean and variance (or, without it, rstd) -> coefficients of the forward formula. */
+/* Mean and variance (or, without it, rstd) -> coefficients. */
 static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
     for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
-        const int64_t n = cynorm_bn_lanes(u, k);
-        doubles mean = FN(reals_at)(u->mean, k), low = FN(reals_at)(u->mean_low, k);
         doubles rstd = u->variance ? 1 / sqrt_f64(FN(reals_at)(u->variance, k) + splat_f64(u->epsilon))
                                    : FN(reals_at)(u->rstd, k);
-        doubles gain = FN(rounded)(u->scale ? FN(reals_at)(u->scale, k) * rstd : rstd);
-        doubles bias = u->shift ? FN(reals_at)(u->shift, k) : (doubles){0};
-        FN(put_reals)(u->rstd, k, n, rstd);
-        FN(put_coefficients)(u, u->center, k, n, mean);
-        FN(put_coefficients)(u, u->norm, k, n, select_f64(rstd == 0, splat_f64(1), rstd)); /* it divides, too */
-        FN(put_coefficients)(u, u->gain, k, n, gain);
-        FN(put_coefficients)(u, u->bias, k, n, bias - low * gain);
+        FN(put_forward)(u, k, cynorm_bn_lanes(u, k), FN(reals_at)(u->mean, k), FN(reals_at)(u->mean_low, k), rstd);
     }
 }
 
@@ -1497,7 +1507,7 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
         /* of x - center, which has the low part of the mean yet */
         cynorm_exact less = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
         doubles rstd = FN(reals_at)(u->rstd, k), shift = sum.high;
-        doubles scale = select_f64(shift - shift == 0, less.high, product.high) * rstd; /* where the sum is finite */
+        doubles scale = select_f64(cynorm_is_finite(shift), less.high, product.high) * rstd; /* where the sum is finite */
         FN(put_reals)(u->diff_shift, k, n, shift);
         FN(put_reals)(u->diff_scale, k, n, scale);
         if (!training) continue;
