@@ -12,7 +12,7 @@ worked out together. What is left of the reduced axes, and the groups where they
 chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
 cache; else all chunks are summed, then all are applied, last first: those of a unit, where threads share units
 evenly, or those of the whole call. Whoever sums a unit's last chunk works out its statistics. Cuts depend on
-the shape alone, and the sums of chunks are added in order.
+the shape alone, and the sums of chunks are added in order. Of short units several are one (`join_short_units`).
 
 Tensors of one call may differ in memory order. Axes are then in that of the tensor in whose order the fewest
 others have to be packed, which the kernels do by slabs of a tile. So that slabs use runs of memory whole,
@@ -68,8 +68,9 @@ cdef enum:
     VIEWS = 7                       # CYNORM_BN_VIEWS
     AXES = 8
     ROW = 4096                      # elements: a longer kept row is cut
-    BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many
-    SHORT_SLAB = 1 << 14            # bytes of kept rows: while these are read, those that come after them are fetched
+    BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
+    SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
+    SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile, or while which those that follow are fetched
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
     ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
@@ -152,6 +153,7 @@ ctypedef struct plan_t:
     int64_t others, others_cut, others_cuts     # all further reduced axes together
     int64_t chunks
     int64_t sums_bytes              # of one chunk
+    int64_t parts                   # of these, and of coefficients: those of blocks may follow on
     int packing                     # how often a view is packed or unpacked
     bint two_units_fit              # the cache, so that the next one is worth fetching early
 
@@ -253,6 +255,35 @@ cdef bint follows_on_in(int view, const axis_t *outer, const axis_t *inner) noex
     return outer.stride[view] == inner.stride[view] * inner.extent
 
 
+cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
+    """So many of the next axis of statistics are a tile's, no longer of what enumerates units."""
+    cdef axis_t *blocks = &plan.kept[0]
+    cdef int i
+    if count < blocks.extent:
+        blocks.extent /= count
+        for i in range(VIEWS):
+            blocks.stride[i] *= count
+        return
+    plan.kepts -= 1
+    for i in range(plan.kepts):
+        plan.kept[i] = plan.kept[i + 1]
+
+
+cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
+    """A task is of several blocks where one is hardly worth its calls."""
+    cdef int64_t unit = plan.row.extent * plan.count * itemsize, count
+    cdef int i
+    if not plan.tile.kept_inner or plan.tile.packs or plan.kepts == 0 or plan.row.extent > ROW or 2 * unit > SHORT_SLAB:
+        return
+    count = min(plan.kept[0].extent, SHORT_SLAB / unit)
+    while plan.kept[0].extent % count:
+        count -= 1
+    plan.tile.blocks = count
+    for i in range(VIEWS):
+        plan.tile.view[i].block = plan.kept[0].stride[i]
+    take_blocks(plan, count)
+
+
 cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
     """Where views differ in whether the next axis of statistics follows on from the tile's, a short one, it
     joins that; where the two are apart in the leading view, it is one of blocks."""
@@ -286,14 +317,7 @@ cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
         while blocks.extent % count:
             count -= 1
         plan.tile.blocks = count
-    if count < blocks.extent:
-        blocks.extent /= count
-        for i in range(VIEWS):
-            blocks.stride[i] *= count
-        return
-    plan.kepts -= 1
-    for i in range(plan.kepts):
-        plan.kept[i] = plan.kept[i + 1]
+    take_blocks(plan, count)
 
 
 cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept nogil:
@@ -334,16 +358,18 @@ cdef bint repeats(const plan_t *plan) noexcept nogil:
 
 
 cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), unit, tasks, want, whole, even, extent
+    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), unit, tasks, want, whole, even, extent, least
     cdef int i
     cdef bint kept_inner = plan.tile.kept_inner
     plan.repeat = 1
     if plan.statistics == 0 or plan.count == 0:
         return
+    join_short_units(plan, itemsize)
     if kept_inner:
+        least = BLOCK if plan.tile.packs or plan.tile.blocks == 1 else SHORT_BLOCK
         if repeats(plan) and (plan.tile.packs == 0 or n <= across):
             whole = 1
-            while n * whole % 16 or n * whole < BLOCK:
+            while n * whole % 16 or n * whole < least:
                 whole *= 2
             even = whole
             while n * even / 2 % 16 == 0 and plan.groups.extent % even:
@@ -439,6 +465,9 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
     t.repeat = plan.repeat
     t.row = plan.cut * plan.repeat
     plan.sums_bytes = t.blocks * kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row)
+    plan.parts = t.blocks
+    if plan.repeat == 1 and kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row + 1) > plan.sums_bytes / t.blocks:
+        plan.parts = 1  # rows fill their vectors
 
 
 cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
@@ -476,16 +505,21 @@ cdef void each_parameter(const plan_t *plan, const cynorm_tensor *t, char *array
     cdef int64_t stride[AXES]
     cdef int axes = 0, i
     cdef char *p = t.data
-    cdef int64_t done = 0
+    cdef int64_t done = 0, step
     index[0] = 0
     extent[0] = 1
     stride[0] = 0
     for i in range(plan.inner_count):
-        if plan.merged[plan.owner[i]].kept:
-            index[axes] = 0
-            extent[axes] = plan.inner_extent[i]
-            stride[axes] = t.strides[plan.inner_axes[i]]
-            axes += 1
+        if not plan.merged[plan.owner[i]].kept:
+            continue
+        step = t.strides[plan.inner_axes[i]]
+        if axes > 0 and step == stride[axes - 1] * extent[axes - 1]:
+            extent[axes - 1] *= plan.inner_extent[i]
+            continue
+        index[axes] = 0
+        extent[axes] = plan.inner_extent[i]
+        stride[axes] = step
+        axes += 1
     while done < plan.statistics:
         if store:
             k.store_row(p, array + done * size, t.dtype, extent[0], stride[0])
@@ -603,7 +637,7 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     u.sums = sums
     u.chunks = plan.chunks
     u.chunk_bytes = plan.sums_bytes
-    u.block_bytes = plan.sums_bytes / plan.tile.blocks
+    u.part_bytes = plan.sums_bytes / plan.parts
     u.scale = s.array[SCALES] + one if s.array[SCALES] != NULL else NULL
     u.shift = s.array[SHIFTS] + one if s.array[SHIFTS] != NULL else NULL
     u.mean = s.array[MEANS] + one
@@ -626,22 +660,23 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
         k.bn_coefficients(&u)
 
 
-cdef void finish_blocks(const state_t *s, int64_t first, int64_t n, char *sums) noexcept nogil:
+cdef void finish_parts(const state_t *s, int64_t first, int64_t n, char *sums) noexcept nogil:
     """Likewise of a unit."""
-    cdef int64_t blocks = s.plan.tile.blocks, i
-    n /= blocks
-    for i in range(blocks):
+    cdef int64_t parts = s.plan.parts, i
+    n /= parts
+    for i in range(parts):
         finish(s, first + i * n, n, sums)
         if sums != NULL:
-            sums += s.plan.sums_bytes / blocks
+            sums += s.plan.sums_bytes / parts
 
 
 cdef void fetch_ahead(cynorm_bn_tile *t, const plan_t *plan, int which, int view) noexcept nogil:
     """By as many images as are last; while these are read, the first ones of the next unit are fetched."""
     cdef const axis_t *images = &plan.reduced[0]
+    cdef int64_t next_one = t.view[view].block if t.blocks > 1 else plan.kept[0].stride[view]
     t.next[which] = t.last_images * images.stride[view]
     if plan.others_cut == images.extent:
-        t.jump[which] = plan.kept[0].stride[view] - images.extent * images.stride[view]
+        t.jump[which] = next_one - images.extent * images.stride[view]
 
 
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch,
@@ -741,7 +776,7 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
         visit(s, unit, chunk, SUMS, sums, scratch, False)
     if steps & FINISH and cynorm_count(&s.summed[unit]) == plan.chunks - 1:
         first = unit_position(plan, unit, &n)
-        finish_blocks(s, first, n, sums - chunk * plan.sums_bytes)
+        finish_parts(s, first, n, sums - chunk * plan.sums_bytes)
     if steps & COMBINE:
         visit(s, unit, chunk, COMBINE, sums, scratch, steps & FINISH and plan.two_units_fit)
 
@@ -830,7 +865,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
         else:
             for unit in range(plan.units):
                 first = unit_position(plan, unit, &n)
-                finish_blocks(s, first, n, NULL)
+                finish_parts(s, first, n, NULL)
     return run_phases(s, team)
 
 

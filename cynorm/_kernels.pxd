@@ -147,7 +147,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t n, repeat, count
         double epsilon
         char *sums
-        int64_t chunks, chunk_bytes, block_bytes
+        int64_t chunks, chunk_bytes, part_bytes
         const void *scale
         const void *shift
         void *mean

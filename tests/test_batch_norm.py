@@ -950,6 +950,17 @@ def test_statistics_of_padding_are_zero(shape, dtype):
     check(gradients.diff_shift, expected.diff_shift)
 
 
+@each_dtype
+def test_every_length_of_several_rows(dtype):
+    """Rows whose elements have a statistic each, of several blocks: those may fill the vectors of their sums, or not."""
+    for blocks, extent in itertools.product((2, 3, 5), (*range(1, 18), 23, 31, 32, 33)):
+        case = Case((3, blocks, extent), dtype, axes=(0,))
+        case.src = np.concatenate((case.src, case.src), axis=2)[:, :, :extent]  # so that blocks do not follow on
+        for order in itertools.permutations(range(3)):
+            out = np.zeros([case.shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+            check_training(case, out=out)
+
+
 # Of (N, blocks, channels of a block, H, W): channels first, last, in blocks.
 BLOCK_ORDERS = [(0, 1, 2, 3, 4), (0, 3, 4, 1, 2), (0, 1, 3, 4, 2)]
 

@@ -139,6 +139,7 @@ static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bi
 
 /* Rows are those of a group, or, where elements are kept, one of each of several groups of an image. */
 typedef struct {
+    int64_t of;            /* which of the tile's blocks of statistics */
     int64_t group, row, i; /* the first element; where elements are kept, `row` is its image */
     int64_t count, n;      /* rows, elements of each */
     int64_t rows, piece;   /* the most of them */
@@ -158,7 +159,10 @@ static int cynorm_bn_next(const cynorm_bn_tile *t, cynorm_bn_block *b) {
         *row = 0;
         *outer += b->images;
     }
-    if (*outer == t->count[2 - kept]) return 0;
+    if (*outer == t->count[2 - kept]) {
+        *outer = 0;
+        if (++b->of == t->blocks) return 0;
+    }
     int64_t n = t->count[0] - b->i, count = t->count[1 + kept] - *row;
     b->n = n < b->piece ? n : b->piece;
     b->count = count < b->rows ? count : b->rows;
@@ -166,7 +170,7 @@ static int cynorm_bn_next(const cynorm_bn_tile *t, cynorm_bn_block *b) {
 }
 
 static inline char *cynorm_bn_at(const cynorm_bn_view *v, const cynorm_bn_block *b) {
-    return v->data + b->group * v->stride[2] + b->row * v->stride[1] + b->i * v->stride[0];
+    return v->data + b->of * v->block + b->group * v->stride[2] + b->row * v->stride[1] + b->i * v->stride[0];
 }
 
 /* From row to row of a block. */
@@ -175,8 +179,8 @@ static inline int64_t cynorm_bn_step(const cynorm_bn_tile *t, const cynorm_bn_vi
 }
 
 static inline int64_t cynorm_bn_bit(const cynorm_bn_tile *t, const cynorm_bn_block *b) {
-    const int64_t *stride = t->view[CYNORM_BN_MASK].stride;
-    return t->bit + b->group * stride[2] + b->row * stride[1] + b->i * stride[0];
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
+    return t->bit + b->of * mask->block + b->group * mask->stride[2] + b->row * mask->stride[1] + b->i * mask->stride[0];
 }
 
 /* Row r of a block, as a block. */
@@ -911,7 +915,7 @@ static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *
 
 /* Coefficients of a block; NULL stays NULL. */
 static inline const real *FN(coefficient)(const cynorm_bn_tile *t, const void *p, const cynorm_bn_block *b) {
-    return p ? (const real *)p + (t->kept_inner ? b->i : b->row) : NULL;
+    return p ? (const real *)p + b->of * t->row + (t->kept_inner ? b->i : b->row) : NULL;
 }
 
 /* out = g times the derivative of an activation other than ReLU, of one row of reals. */
@@ -1038,7 +1042,8 @@ static void FN(sum_tile)(const cynorm_bn_tile *t) {
     cynorm_bn_block b = FN(blocks)(t, t->count[0], 0, dtype);
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b, 1);
-        wide *sums = (wide *)t->sums + (t->kept_inner ? b.i / VL : b.row) * 2;
+        wide *sums = (wide *)((char *)t->sums + b.of * FN(bn_sums_bytes)(t->kept_inner, t->row));
+        sums += (t->kept_inner ? b.i / VL : b.row) * 2;
         if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
         const real *center = FN(coefficient)(t, t->center, &b);
         const real *norm = FN(coefficient)(t, t->norm, &b);
@@ -1162,7 +1167,8 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
         l.coefficient[CYNORM_TERM] = FN(coefficient)(t, backward ? t->offset : t->bias, &b);
         l.coefficient[CYNORM_GAIN] = FN(coefficient)(t, t->gain, &b);
 #if !CYNORM_DOUBLE
-        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, b.i == halved), halved = b.i;
+        const int64_t first = b.of * t->row + b.i;
+        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, first == halved), halved = first;
 #endif
         if (!backward && mask->data) {
             l.mask = (unsigned char *)mask->data;
@@ -1200,23 +1206,6 @@ static inline int64_t FN(slab_step)(const cynorm_bn_tile *t, const cynorm_bn_vie
 
 static inline char *FN(slab_at)(const slab_t *s, const cynorm_bn_view *v) {
     return v->data + s->group * v->stride[2] + s->at * FN(slab_step)(s->t, v);
-}
-
-/* One of the blocks that rows are of, with its coefficients and sums. */
-static cynorm_bn_tile FN(block_of)(const cynorm_bn_tile *t, int64_t b) {
-    const int64_t from = b * t->row * (int64_t)sizeof(real);
-    cynorm_bn_tile block = *t;
-    for (int k = 0; k < CYNORM_BN_MASK; k++)
-        if (t->view[k].data) block.view[k].data += b * t->view[k].block;
-    block.bit += b * t->view[CYNORM_BN_MASK].block;
-    block.sums = (char *)t->sums + b * FN(bn_sums_bytes)(t->kept_inner, t->row);
-    block.center = (const char *)t->center + from;
-    block.norm = (const char *)t->norm + from;
-    block.gain = (const char *)t->gain + from;
-    block.bias = (const char *)t->bias + from;
-    if (t->slope) block.slope = (const char *)t->slope + from;
-    if (t->offset) block.offset = (const char *)t->offset + from;
-    return block;
 }
 
 /* The elements of a slab from a view to its copy, or back. */
@@ -1290,11 +1279,8 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
             for (int k = 0; k < CYNORM_BN_MASK; k++)
                 if (t->view[k].packed && !FN(is_output)(t, k) && (apply || k != CYNORM_BN_ADD))
                     FN(move_slab)(&s, k, 1);
-            for (int64_t b = 0; b < t->blocks; b++) {
-                cynorm_bn_tile block = FN(block_of)(&s.tile, b);
-                if (sums) FN(sum_tile)(&block);
-                if (apply) FN(apply_tile)(&block);
-            }
+            if (sums) FN(sum_tile)(&s.tile);
+            if (apply) FN(apply_tile)(&s.tile);
             for (int k = 0; k < CYNORM_BN_MASK && apply; k++)
                 if (t->view[k].packed && FN(is_output)(t, k)) FN(move_slab)(&s, k, 0);
         }
@@ -1347,7 +1333,7 @@ static inline cynorm_exact cynorm_exact_multiply(cynorm_exact a, cynorm_exact b)
     return (cynorm_exact){p, cynorm_exact_fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high)};
 }
 
-/* a / n, given 1 / n as well. */
+/* a / n, given 1 / n as well; exact where a is a multiple of n, so that a constant has variance 0. */
 static inline cynorm_exact cynorm_exact_divide(cynorm_exact a, vec n, vec inverse) {
     vec q = a.high / n;
     return (cynorm_exact){q, (cynorm_exact_fma(-q, n, a.high) + a.low) * inverse};
@@ -1442,7 +1428,7 @@ static inline cynorm_exact FN(sums_of)(const cynorm_bn_unit *u, int64_t k, int64
 /* The sums of all chunks, one after another, into those of the first. */
 static void FN(merge_chunks)(const cynorm_bn_unit *u) {
     for (int64_t c = 1; c < u->chunks; c++)
-        for (int64_t i = 0; i < u->block_bytes; i += sizeof(wide)) {
+        for (int64_t i = 0; i < u->part_bytes; i += sizeof(wide)) {
             wide *to = (wide *)(u->sums + i);
             *to = FN(wide_add)(*to, *(const wide *)(u->sums + c * u->chunk_bytes + i));
         }

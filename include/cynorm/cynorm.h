@@ -285,8 +285,8 @@ typedef struct {
 /* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
 
 /* Strides of an element, a row and a group, as counts of a tile; in bytes, the mask's in bits. data is NULL where
- * the tensor is absent. A packed view does not lie in rows as they are used: it is read by way of a copy that does,
- * or written from one. Its statistics may be of several blocks, `block` apart. */
+ * the tensor is absent. Statistics may be of several blocks, `block` apart. A packed view does not lie in rows as they
+ * are used: it is read by way of a copy that does, or written from one. */
 typedef struct {
     char *data;
     int64_t stride[3], block;
@@ -330,7 +330,7 @@ typedef struct {
     double epsilon;
     char *sums;
     int64_t chunks, chunk_bytes;    /* of sums, one after another, */
-    int64_t block_bytes;            /* of which these many are of these statistics */
+    int64_t part_bytes;             /* of which these many are of these statistics */
     const void *scale, *shift;      /* NULL: 1, 0 */
     void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
     void *center, *norm, *gain, *bias, *slope, *offset;
