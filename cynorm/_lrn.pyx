@@ -316,8 +316,7 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     if plan.level[0].left + plan.level[0].right < CYNORM_SUM_DIRECT:
         window *= 2                 # a wider window keeps slabs of its levels beside those of the cells
     window = max(1, window / length)
-    if not plan.tile.streaming:     # in the cache, what a slab costs to set up counts; else, what waits for its end
-        window = max(window, min(4 * window, plan.ungrouped.extent * others / plan.wanted))
+    window = max(window, min(4 * window, plan.ungrouped.extent * others / plan.wanted))  # a slab costs to set up
     if which == 0:
         window = whole_vectors(window)
     if which > 0 and contiguous(&plan.level[which], size, OMEGA):
@@ -399,7 +398,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     for i in range(2, -1, -1):
         while (not plan.level[i].windowed and plan.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
                and too_much_scratch(plan)):
-            set_cut(plan, i, whole_vectors(plan.cut[i] / 2) if i == 0 else plan.cut[i] / 2)
+            set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
     if not in_place and not plan.joint:
         for i in range(2, -1, -1):
             window = plan.level[i].left + plan.level[i].right
