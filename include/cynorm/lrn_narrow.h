@@ -875,7 +875,8 @@ typedef struct {
     const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such */
     char *dst;
     int64_t src_step, diff_step, dst_step;        /* bytes from an entry to the next */
-    int64_t src_ahead, diff_ahead;                /* bytes to what is prefetched */
+    const char *src_ahead, *diff_ahead;           /* what is prefetched, of the next slab */
+    int64_t src_ahead_step, diff_ahead_step;
     int64_t entries, lanes;
     /* rows of scratch: sums of squares and of terms of the slabs of a window, the newest last */
     real *squares[2 * CYNORM_REACH + 1], *terms[2 * CYNORM_REACH + 1], *weighted_out;
@@ -905,7 +906,7 @@ CYNORM_INLINE void FN(walk_squares)(const walk_t *w, int64_t n, int dtype, int r
     int64_t p = 0;
     for (; p < w->entries; p++) {
         const char *x = w->newest + p * w->src_step;
-        __builtin_prefetch(x + w->src_ahead, 0, 2);
+        __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2);
         vec next = FN(get)(x, dtype, n);
         FN(store)(out + p * VL, FN(walk_sum)(s, next * next, reach));
     }
@@ -918,7 +919,7 @@ CYNORM_INLINE void FN(walk_terms)(const walk_t *w, int64_t n, int dtype, int rea
     int64_t p = 0;
     for (; p < w->entries; p++) {
         const char *diff_dst = w->diff_dst + p * w->diff_step;
-        __builtin_prefetch(diff_dst + w->diff_ahead, 0, 2);
+        __builtin_prefetch(w->diff_ahead + p * w->diff_ahead_step, 0, 2);
         vec omega = FN(omega_of)(&w->q, FN(sum_slabs)(w->squares, p * VL, reach), n), weighted;
         vec x = FN(get)(w->middle + p * w->src_step, dtype, n), g = FN(get)(diff_dst, dtype, n);
         vec term = FN(part)(FN(term_of)(&w->q, omega, g, x, NULL, kind, &weighted), (vec){0}, n);
@@ -1473,8 +1474,14 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
     char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
-                .src_ahead = t->src.streamed, .diff_ahead = t->diff_dst.streamed, .entries = t->count[1],
-                .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+                .entries = t->count[1], .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    /* of entries that follow on, in the order of memory: the core's own prefetchers run ahead of that */
+#define SHARE(name)                                                                                            \
+    w.name##_ahead_step = w.name##_step == entry ? entry / walks : w.name##_step;                              \
+    const int64_t name##_share = w.name##_step == entry ? entry / walks * w.entries : vector
+    SHARE(src);
+    SHARE(diff);
+#undef SHARE
     void (*run)(const walk_t *) = FN(walk_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
     for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
         const char *src = t->src.data + i2 * t->src.stride[2];
@@ -1541,6 +1548,8 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
 
 /* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
 static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m, char *scratch, int64_t before,
+                w.src_ahead = src + (v + 1) * t->src.streamed + walk * src_share;
+                if (backward) w.diff_ahead = diff_dst + (middle + 1) * t->diff_dst.streamed + walk * diff_share;
                                        int64_t begin, int64_t end) {
     const int64_t size = cynorm_itemsize(m->dtype);
     return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},
