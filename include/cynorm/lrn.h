@@ -560,9 +560,11 @@ static int FN(in_place)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m) {
 }
 
 /* Whether every element lies at a multiple of its size, as streaming stores ask for. */
-static int FN(of_whole_elements)(const cynorm_lrn_view *m) {
-    return !(((intptr_t)m->data | m->streamed | m->stride[1] | m->stride[2]) & (cynorm_itemsize(m->dtype) - 1));
+/* Whether all rows begin at multiples of so many bytes, a power of two. */
+static int FN(multiple_of)(const cynorm_lrn_view *m, int64_t bytes) {
+    return !(((intptr_t)m->data | m->streamed | m->stride[1] | m->stride[2]) & (bytes - 1));
 }
+static int FN(of_whole_elements)(const cynorm_lrn_view *m) { return FN(multiple_of)(m, cynorm_itemsize(m->dtype)); }
 
 /* Slabs end with a spare vector, so that whole vectors may be stored at a run's end. */
 static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, state *s) {
@@ -683,10 +685,9 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     FN(run_loop)(l, dtype, s->window, s->backward);
 }
 
-/* Whether every row of dst begins at a line and ends at a vector that is one. */
-static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row) {
-    return !(((intptr_t)t->dst.data | t->dst.streamed | t->dst.stride[1] | t->dst.stride[2] | row) & 63) &&
-           VL * cynorm_itemsize(t->dst.dtype) == 64;
+/* Whether every row of dst begins at a line and ends at one, and what is stored at once, of `bytes`, is one. */
+static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row, int64_t bytes) {
+    return FN(multiple_of)(&t->dst, 64) && !(row & 63) && bytes == 64;
 }
 
 static int FN(same_shape)(const region *a, const region *b) {

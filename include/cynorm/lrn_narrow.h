@@ -246,7 +246,7 @@ typedef struct { int64_t row, rows, from, to, most; } strip_t; /* vectors [from,
 /* dst past the cache, where lines begin within its vectors: a line is the end of one and what begins the next. */
 #define across_t FN(cynorm_lrn_across)
 typedef struct {
-    vec before;                 /* the vector before */
+    vec before;                 /* the vector before, as it is stored */
     ivec lanes;                 /* of both, those of a line */
     int64_t first;              /* how many of a vector come before the next line */
     char *begin, *end;          /* of the run: rows that follow one another */
@@ -312,30 +312,64 @@ CYNORM_INLINE void FN(put_of_two)(char *p, int64_t step, const vec *v, int count
     }
 }
 
-/* Whether the loops' vectors may lie across lines: as they are computed, and one by one. */
-CYNORM_INLINE int FN(may_cross)(int dtype, int halves) { return CYNORM_PICKS && dtype == CYNORM_COMPUTE && !halves; }
+/* Bytes that the loops store at once; whether these may lie across lines. */
+CYNORM_INLINE int64_t FN(bytes_at_once)(int dtype, int halves) { return VL * cynorm_itemsize(dtype) * (1 + halves); }
+CYNORM_INLINE int FN(may_cross)(int dtype, int halves) {
+    return CYNORM_PICKS && (CYNORM_VBYTES == 64 || FN(bytes_at_once)(dtype, halves) == CYNORM_VBYTES);
+}
 
-CYNORM_INLINE void FN(put_across)(across_t *a, char *p, vec v) {
 #if CYNORM_PICKS
-    if (__builtin_expect(p == a->begin, 0)) FN(put)(p, v, CYNORM_COMPUTE, a->first);
-    else FN(put_streaming)((char *)((intptr_t)p & -(intptr_t)sizeof v), FN(picked)(a->before, v, a->lanes), CYNORM_COMPUTE);
-#else
-    (void)p;
+/* A result of a half type, or two by halves, as they are stored. */
+CYNORM_INLINE vec FN(stored)(const vec *out, int dtype, int halves) {
+#if !CYNORM_DOUBLE
+    if (halves) return (vec)FN(halves)(out[0], out[1]);
+#ifdef __AVX512F__
+    if (dtype == CYNORM_BF16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_bf16)(out[0]));
+    if (dtype == CYNORM_F16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_f16)(out[0]));
 #endif
+#endif
+    (void)dtype, (void)halves;
+    return out[0];
+}
+
+/* The `bytes` of a line, or of half of one, that end a stored vector and begin the next. */
+CYNORM_INLINE vec FN(across_of)(const across_t *a, vec next, int64_t bytes) {
+#if defined(__AVX512F__) && !CYNORM_DOUBLE
+    if (bytes == 32) {
+#define HALF(v) _mm512_castsi512_si256((__m512i)(v))
+        return (vec)_mm512_castsi256_si512(_mm256_permutex2var_epi32(HALF(a->before), HALF(a->lanes), HALF(next)));
+#undef HALF
+    }
+#endif
+    (void)bytes;
+    return FN(picked)(a->before, next, a->lanes);
+}
+#endif
+
+CYNORM_INLINE void FN(put_across)(across_t *a, char *p, const vec *out, int dtype, int halves) {
+#if CYNORM_PICKS
+    const int64_t bytes = FN(bytes_at_once)(dtype, halves);
+    const vec v = FN(stored)(out, dtype, halves), line = FN(across_of)(a, v, bytes);
+    if (__builtin_expect(p == a->begin, 0)) FN(put)(p, v, CYNORM_COMPUTE, a->first);
+    else cynorm_stream((char *)((intptr_t)p & -bytes), &line, (size_t)bytes);
     a->before = v;
+#else
+    (void)a, (void)p, (void)out, (void)dtype, (void)halves;
+#endif
 }
 
 /* Before a row at dst, or none: unless it follows on, what the last vector has beyond its last line, and a new run. */
-static void FN(go_across)(across_t *a, char *dst) {
+static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
 #if CYNORM_PICKS
+    const int64_t size = (int64_t)sizeof(real), lanes = bytes / size, left = lanes - a->first;
     if (dst && dst == a->end) return;
-    const int64_t left = VL - a->first;
-    if (a->end)
-        FN(put)(a->end - left * (int64_t)sizeof(real), FN(picked)(a->before, a->before, a->lanes), CYNORM_COMPUTE, left);
-    a->first = (-(intptr_t)dst & (intptr_t)(sizeof(vec) - 1)) / (int64_t)sizeof(real);
-    if (!a->first) a->first = VL;
+    if (a->end) FN(put)(a->end - left * size, FN(across_of)(a, a->before, bytes), CYNORM_COMPUTE, left);
+    a->first = (-(intptr_t)dst & (bytes - 1)) / size;
+    if (!a->first) a->first = lanes;
     a->lanes = FN(lanes_from)(a->first);
     a->begin = dst;
+#else
+    (void)a, (void)dst, (void)bytes;
 #endif
 }
 
@@ -382,7 +416,7 @@ CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, across_t *across, const ch
     }
     FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
     if (crossing)
-        for (int k = 0; k < count; k++) FN(put_across)(across, dst + k * r->dst_step, out[k]);
+        for (int k = 0; k < count; k += 1 + halves) FN(put_across)(across, dst + k * r->dst_step, out + k, dtype, halves);
     else FN(put_of_two)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
 }
 
@@ -477,9 +511,10 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
 }
 
-/* Whether sums and powers may share a loop, for which there are registers, or whose divider leaves time; half types lose. */
-CYNORM_INLINE int FN(may_share)(int dtype) {
-    return (CYNORM_BLOCKS_LATE || !CYNORM_ESTIMATES) && dtype == CYNORM_COMPUTE;
+/* Whether sums and powers may share a loop, for which there are registers, or whose divider leaves time; terms of half types
+ * lose. */
+CYNORM_INLINE int FN(may_share)(int dtype, int backward) {
+    return dtype == CYNORM_COMPUTE ? CYNORM_BLOCKS_LATE || !CYNORM_ESTIMATES : CYNORM_BLOCKS_LATE && !backward;
 }
 
 /* What else the loop for omegas does. */
@@ -495,7 +530,7 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
     const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
     sums_t sums = {0};
     vec next[2], sum[2];
-    vec *done = omega, *const last = omega + s->rows * (to - from);
+    vec *done = omega, *const last = omega + s->rows * (to - from) * (1 + halves);
     const char *of_done = r->src + s->row * r->src_pitch + from * r->src_step;
     const char *diff = more == FN(AND_TERMS) ? r->diff_dst + s->row * r->diff_pitch + from * r->diff_step : NULL;
     char *dst = more == FN(AND_POWERS) ? r->dst + s->row * r->dst_pitch + from * r->dst_step : NULL;
@@ -513,12 +548,12 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
     else sum[0] = FN(wide_sum)(&sums, next[0], &r->window, reach, 0)
 #define PUT EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
 #define MORE(count)                                                                                            \
-    if (more == FN(AND_TERMS)) FN(terms_of_two)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, 0);   \
-    else FN(powers_of_two)(r, &across, of_done, dst, done, 1, VL, count, dtype, kind, 0, crossing);            \
-    done += count, of_done += (count) * r->src_step;                                                           \
-    if (more == FN(AND_TERMS)) diff += (count) * r->diff_step;                                                 \
-    else dst += (count) * r->dst_step
-#define MAY_DO_MORE (more && omega - done >= CYNORM_ROW_LAG + 2)
+    if (more == FN(AND_TERMS)) FN(terms_of_two)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves); \
+    else FN(powers_of_two)(r, &across, of_done, dst, done, 1, VL, count, dtype, kind, halves, crossing);       \
+    done += count, of_done += (halves ? 1 : count) * r->src_step;                                              \
+    if (more == FN(AND_TERMS)) diff += (halves ? 1 : count) * r->diff_step;                                    \
+    else dst += (halves ? 1 : count) * r->dst_step
+#define MAY_DO_MORE (more && omega - done >= CYNORM_ROW_LAG + 2 + 2 * halves)
     const char *src = r->src + s->row * r->src_pitch + begin * r->src_step;
     const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - (reach > 0);
     for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
@@ -540,6 +575,9 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
             if (!MAY_DO_MORE) continue;
             KEEP(done);
             MORE(2);
+            if (halves) {
+                MORE(2);
+            }
         }
         if (steps & 1) {
             NEXT;
@@ -562,7 +600,7 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
     while (more && done < last - 1) {
         MORE(2);
     }
-    if (more && done < last) {
+    if (more && !halves && done < last) {
         MORE(1);
     }
     if (crossing) *r->across = across;
@@ -599,7 +637,7 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
         const vec x = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
         out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[FN(WEIGHTED) + h]);                                    \
     }                                                                                                          \
-    if (crossing) FN(put_across)(&across, dst, out[0]);                                                        \
+    if (crossing) FN(put_across)(&across, dst, out, dtype, halves);                                            \
     else FN(put_of_two)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);            \
     src += r->src_step, dst += r->dst_step, v++
 #define PUT_LATE PUT(term - (1 + FN(late)(reach)) * (1 + halves))
@@ -990,8 +1028,12 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
 #define CYNORM_ROW_BOTH(T, direction, reach, more)                                                             \
     CYNORM_ROW_LOOP(both_##T##_##direction##reach) {                                                           \
         const int beta = CYNORM_BETA_THREE_QUARTERS;                                                           \
-        if (!FN(may_share)(CYNORM_##T)) __builtin_unreachable();                                               \
-        if (more == FN(AND_POWERS) && FN(may_cross)(CYNORM_##T, 0) && given->across)                           \
+        if (!FN(may_share)(CYNORM_##T, more == FN(AND_TERMS))) __builtin_unreachable();                        \
+        if (CYNORM_##T == CYNORM_BF16 && given->halves && given->across)                                       \
+            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 1, 1);                    \
+        else if (CYNORM_##T == CYNORM_BF16 && given->halves)                                                   \
+            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 1, 0);                    \
+        else if (more == FN(AND_POWERS) && FN(may_cross)(CYNORM_##T, 0) && given->across)                      \
             FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 1);                    \
         else FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 0);                   \
     }
@@ -1391,7 +1433,7 @@ static void FN(narrow_planes)(const cynorm_lrn_tile *t, int backward) {
 static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype, reach = FN(constant_reach)(&t->window[0]), joint = FN(joint)(t), level = joint ? 2 : 1;
     const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, cells = FN(cells_of)(t);
-    const int by_lines = FN(by_lines)(t, row), whole = cells % VL == 0 && !t->y.data, loop = FN(loop_of_beta)(t, whole);
+    const int whole = cells % VL == 0 && !t->y.data, loop = FN(loop_of_beta)(t, whole);
     const int halves = dtype == CYNORM_BF16 && loop == 1 && reach && !joint && cells % (2 * VL) == 0;
     const int64_t lanes = halves ? 2 * VL : VL, vector = lanes * size, ahead = CYNORM_ROW_AHEAD / (cells * size) + 1;
     char *stage = t->scratch, *slab[FN(OPERANDS)], *free = stage + FN(rows_stage)(t);
@@ -1399,10 +1441,11 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
         slab[i] = FN(packed)(t, i) ? free : NULL;
         if (slab[i]) free += FN(slab_bytes)(t);
     }
-    const int streaming = t->streaming && FN(of_whole_elements)(&t->dst);
+    const int streaming = t->streaming && FN(of_whole_elements)(&t->dst), by_lines = FN(by_lines)(t, row, vector);
     /* rows follow on, but do not begin at lines */
     const int apart = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
-    const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0, staged = apart && !crossing;
+    const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0 &&
+                         FN(multiple_of)(&t->dst, sizeof(real)), staged = apart && !crossing;
     across_t across = {.end = NULL};
     rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
                 .streaming = t->streaming && by_lines && !slab[FN(DST)], .across = crossing ? &across : NULL};
@@ -1413,7 +1456,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     r.last = cells - (r.vectors - 1) * lanes;
     r.whole = cells % VL == 0;
     int window = reach - 1;
-    const int may_share = FN(may_share)(dtype) && t->streaming && loop == 1 && reach;
+    const int may_share = FN(may_share)(dtype, backward) && t->streaming && loop == 1 && reach;
 #if CYNORM_PICKS
     r.window = FN(window_of)(&t->window[0]);
     if (!reach) r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
@@ -1452,7 +1495,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
             const int one_loop = may_share && r.src_flat && (backward ? r.diff_flat : r.dst_flat);
             r.both = one_loop ? FN(row_loops)[dtype].both[backward][window] : NULL;
             r.strip = (t->streaming && !one_loop ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
-            if (crossing) FN(go_across)(&across, r.dst);
+            if (crossing) FN(go_across)(&across, r.dst, vector);
             if (backward) FN(rows_backward)(&r);
             else FN(rows_forward)(&r);
             if (crossing) across.end = r.dst + r.rows * row;
@@ -1461,7 +1504,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
         }
         if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, streaming);
     }
-    if (crossing) FN(go_across)(&across, NULL);
+    if (crossing) FN(go_across)(&across, NULL, vector);
 }
 
 /* The walks of a row, over each vector of level 0, keep their own rows of scratch. */
@@ -1470,7 +1513,7 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
     const int64_t size = cynorm_itemsize(dtype), vector = VL * size, entry = t->count[0] * size, row = entry * t->count[1];
     const int64_t walks = (t->count[0] + VL - 1) / VL, late = (1 + backward) * reach, first = t->begin - late;
     const int64_t kept = FN(walk_row)(t), kept_of_walk = FN(walk_rows)(t, backward) * kept;
-    const int by_lines = FN(by_lines)(t, entry);
+    const int by_lines = FN(by_lines)(t, entry, vector);
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
     char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
@@ -1505,6 +1548,8 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
                 w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + walk * vector : NULL;
                 w.src = finish ? src + done * t->src.streamed + walk * vector : NULL;
                 w.dst = to + walk * vector;
+                w.src_ahead = src + (v + 1) * t->src.streamed + walk * src_share;
+                if (backward) w.diff_ahead = diff_dst + (middle + 1) * t->diff_dst.streamed + walk * diff_share;
                 w.lanes = walk < walks - 1 ? VL : t->count[0] - walk * VL;
                 /* slabs that are not there have no squares and no terms */
                 if (!squares) memset(w.squares[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
@@ -1548,8 +1593,6 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
 
 /* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
 static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m, char *scratch, int64_t before,
-                w.src_ahead = src + (v + 1) * t->src.streamed + walk * src_share;
-                if (backward) w.diff_ahead = diff_dst + (middle + 1) * t->diff_dst.streamed + walk * diff_share;
                                        int64_t begin, int64_t end) {
     const int64_t size = cynorm_itemsize(m->dtype);
     return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},

@@ -316,8 +316,12 @@ static inline uvec FN(round_quiet_bf16)(vec v) {
 }
 
 /* The inverse of get_half, of results whose NaNs come from bfloat16 or from arithmetic. */
+CYNORM_INLINE uvec FN(halves)(vec even, vec odd) {
+    return (FN(round_quiet_bf16)(even) >> 16) | (FN(round_quiet_bf16)(odd) & 0xffff0000);
+}
+
 CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
-    const uvec both = (FN(round_quiet_bf16)(even) >> 16) | (FN(round_quiet_bf16)(odd) & 0xffff0000);
+    const uvec both = FN(halves)(even, odd);
     if (streaming) cynorm_stream(p, &both, sizeof both);
     else memcpy(p, &both, sizeof both);
 }
