@@ -308,15 +308,17 @@ cdef int64_t times_as_long(const plan_t *plan) noexcept nogil:
 cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) noexcept nogil:
     """Stream along groups of a level's entries, where no window gives an axis to stream along."""
     cdef int64_t groups, window, size = cynorm_itemsize(plan.tile.src.dtype)
+    cdef bint narrow = plan.level[0].left + plan.level[0].right < CYNORM_SUM_DIRECT
     cdef int i
     plan.grouped = which
     plan.ungrouped = plan.level[which]
     plan.streamed = plan.level[which]
     window = run_length(plan)
-    if plan.level[0].left + plan.level[0].right < CYNORM_SUM_DIRECT:
+    if narrow:
         window *= 2                 # a wider window keeps slabs of its levels beside those of the cells
     window = max(1, window / length)
-    window = max(window, min(4 * window, plan.ungrouped.extent * others / plan.wanted))  # a slab costs to set up
+    if narrow or not plan.tile.streaming:  # what a slab costs to set up counts; else, that these levels fit the cache
+        window = max(window, min(4 * window, plan.ungrouped.extent * others / plan.wanted))
     if which == 0:
         window = whole_vectors(window)
     if which > 0 and contiguous(&plan.level[which], size, OMEGA):

@@ -559,11 +559,12 @@ static int FN(in_place)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m) {
     return !m->data || (m->stride[0] == cynorm_itemsize(m->dtype) && (t->count[0] >= VL || t->count[1] * t->count[2] == 1));
 }
 
-/* Whether every element lies at a multiple of its size, as streaming stores ask for. */
 /* Whether all rows begin at multiples of so many bytes, a power of two. */
 static int FN(multiple_of)(const cynorm_lrn_view *m, int64_t bytes) {
     return !(((intptr_t)m->data | m->streamed | m->stride[1] | m->stride[2]) & (bytes - 1));
 }
+
+/* Whether every element lies at a multiple of its size, as streaming stores ask for. */
 static int FN(of_whole_elements)(const cynorm_lrn_view *m) { return FN(multiple_of)(m, cynorm_itemsize(m->dtype)); }
 
 /* Slabs end with a spare vector, so that whole vectors may be stored at a run's end. */
