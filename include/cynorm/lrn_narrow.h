@@ -26,6 +26,8 @@ enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
  * first level, and about as many to the second; vectors from a sum to the power that is taken in the same step. */
 enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512, CYNORM_ROW_AHEAD = 8192 };
 enum { CYNORM_ROW_LAG = 8 };
+/* The most rows, and bytes of them, that a walk takes at a time. */
+enum { CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17 };
 #endif
 
 CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int streaming) {
@@ -1507,7 +1509,8 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     if (crossing) FN(go_across)(&across, NULL, vector);
 }
 
-/* The walks of a row, over each vector of level 0, keep their own rows of scratch. */
+/* The walks of a row, over each vector of level 0, keep their own rows of scratch, and take a block of rows one after the
+ * other, while the first-level cache holds these. */
 static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype, reach = (int)t->left, window = 2 * reach + 1;
     const int64_t size = cynorm_itemsize(dtype), vector = VL * size, entry = t->count[0] * size, row = entry * t->count[1];
@@ -1516,6 +1519,8 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
     const int by_lines = FN(by_lines)(t, entry, vector);
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
     char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
+    const int64_t fit = CYNORM_WALK / row, most = fit < CYNORM_WALK_MOST ? fit : CYNORM_WALK_MOST;
+    const int64_t block = backward || staged || vector < 64 || most < 1 ? 1 : most; /* rows: of whole lines, read once */
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
                 .entries = t->count[1], .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
     /* of entries that follow on, in the order of memory: the core's own prefetchers run ahead of that */
@@ -1530,33 +1535,35 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
         const char *src = t->src.data + i2 * t->src.stride[2];
         const char *diff_dst = backward ? t->diff_dst.data + i2 * t->diff_dst.stride[2] : NULL;
         char *dst = t->dst.data + i2 * t->dst.stride[2];
-        for (int64_t v = first; v < t->end + late; v++) {
-            const int64_t turn = v - first, middle = v - reach, done = v - late;
-            const int squares = v >= 0 && v < t->extent, finish = done >= t->begin;
-            const int terms = backward && middle >= 0 && middle < t->extent && middle >= t->begin - reach;
-            char *to = staged ? stage : dst + done * t->dst.streamed;
+        for (int64_t begin = first, end; begin < t->end + late; begin = end) {
+            end = begin + block < t->end + late ? begin + block : t->end + late;
             for (int64_t walk = 0; walk < walks; walk++) {
                 real *rows = (real *)t->scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
-                for (int j = 0; j < window; j++) {
-                    const int64_t slot = (turn + 1 + j) % window * kept + reach * VL;
-                    w.squares[j] = rows + slot, w.terms[j] = terms_rows + slot;
-                }
-                w.weighted_out = terms_rows + (window + turn % (reach + 1)) * kept;
-                w.weighted = terms_rows + (window + (turn + 1) % (reach + 1)) * kept;
-                w.newest = squares ? src + v * t->src.streamed + walk * vector : NULL;
-                w.middle = terms ? src + middle * t->src.streamed + walk * vector : NULL;
-                w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + walk * vector : NULL;
-                w.src = finish ? src + done * t->src.streamed + walk * vector : NULL;
-                w.dst = to + walk * vector;
-                w.src_ahead = src + (v + 1) * t->src.streamed + walk * src_share;
-                if (backward) w.diff_ahead = diff_dst + (middle + 1) * t->diff_dst.streamed + walk * diff_share;
                 w.lanes = walk < walks - 1 ? VL : t->count[0] - walk * VL;
-                /* slabs that are not there have no squares and no terms */
-                if (!squares) memset(w.squares[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
-                if (backward && !terms) memset(w.terms[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
-                run(&w);
+                for (int64_t v = begin; v < end; v++) {
+                    const int64_t turn = v - first, middle = v - reach, done = v - late;
+                    const int squares = v >= 0 && v < t->extent, finish = done >= t->begin;
+                    const int terms = backward && middle >= 0 && middle < t->extent && middle >= t->begin - reach;
+                    for (int j = 0; j < window; j++) {
+                        const int64_t slot = (turn + 1 + j) % window * kept + reach * VL;
+                        w.squares[j] = rows + slot, w.terms[j] = terms_rows + slot;
+                    }
+                    w.weighted_out = terms_rows + (window + turn % (reach + 1)) * kept;
+                    w.weighted = terms_rows + (window + (turn + 1) % (reach + 1)) * kept;
+                    w.newest = squares ? src + v * t->src.streamed + walk * vector : NULL;
+                    w.middle = terms ? src + middle * t->src.streamed + walk * vector : NULL;
+                    w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + walk * vector : NULL;
+                    w.src = finish ? src + done * t->src.streamed + walk * vector : NULL;
+                    w.dst = (staged ? stage : dst + done * t->dst.streamed) + walk * vector;
+                    w.src_ahead = src + (v + block) * t->src.streamed + walk * src_share;
+                    if (backward) w.diff_ahead = diff_dst + (middle + block) * t->diff_dst.streamed + walk * diff_share;
+                    /* slabs that are not there have no squares and no terms */
+                    if (!squares) memset(w.squares[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
+                    if (backward && !terms) memset(w.terms[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
+                    run(&w);
+                }
             }
-            if (staged && finish) cynorm_stream_copy(dst + done * t->dst.streamed, stage, row);
+            if (staged && begin - late >= t->begin) cynorm_stream_copy(dst + (begin - late) * t->dst.streamed, stage, row);
         }
     }
 }
