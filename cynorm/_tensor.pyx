@@ -175,6 +175,8 @@ cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cyn
 cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
     """Fill t, but for its dtype, from a, and return that."""
     cdef int i
+    if not cnp.PyArray_CheckExact(a) and isinstance(a, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array, whose mask would be ignored: pass its data or filled()")
     t.ndim = cnp.PyArray_NDIM(a)
     if t.ndim < 1 or t.ndim > 8:
         raise ValueError(f"{name} must have 1 to 8 dimensions, got {t.ndim}")

@@ -255,6 +255,20 @@ def test_mixed_dtypes(dtype):
     refused_by(("forward_training",), TypeError, "running_mean", dtype, running_mean=vector(dtype=dtype))
 
 
+def test_masked_arrays():
+    """A mask would be ignored."""
+    masked, parameter = np.ma.masked_array(array()), np.ma.masked_array(vector())
+    refused_by(ALL, TypeError, "src", "masked", src=masked)
+    refused_by(BACKWARD, TypeError, "diff_dst", "masked", diff_dst=masked)
+    refused_by(FORWARD, TypeError, "add", "masked", add=masked)
+    refused_by(ALL, TypeError, "out", "masked", out=masked)
+    refused_by(ALL, TypeError, "scale", "masked", scale=parameter)
+    refused_by(FORWARD, TypeError, "shift", "masked", shift=parameter)
+    refused_by(INFERENCE, TypeError, "mean", "masked", mean=parameter)
+    refused_by(BACKWARD, TypeError, "variance", "masked", variance=parameter)
+    refused_by(("forward_training",), TypeError, "running_mean", "masked", running_mean=parameter)
+
+
 def test_outputs():
     """`out` is a writable array of its own; running statistics are written too."""
     refused_by(ALL, ValueError, "out", "read-only", out=READ_ONLY)

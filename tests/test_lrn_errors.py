@@ -323,6 +323,19 @@ def test_workspace_type(workspace):
     assert (out == 7).all()
 
 
+def test_masked_arrays():
+    """A mask would be ignored; what else inherits from an array is one."""
+    lrn, right, masked, out = cynorm.LRN(), array(), np.ma.masked_array(array()), array(fill=7)
+    refuses(TypeError, "src", "masked", call=lambda: lrn.forward(masked, out=out))
+    refuses(TypeError, "src", "masked", call=lambda: lrn.backward(right, masked, out=out))
+    refuses(TypeError, "diff_dst", "masked", call=lambda: lrn.backward(masked, right, out=out))
+    refuses(TypeError, "dst", "masked", call=lambda: lrn.backward(right, right, dst=masked, out=out))
+    refuses(TypeError, "out", "masked", call=lambda: lrn.forward(right, out=masked))
+    assert (out == 7).all() and (masked.data == 1).all()
+    pairs = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(*map(cynorm.LRN(layout="NC").forward, (pairs, pairs.view(np.recarray))))
+
+
 def test_lists():
     """Lists are arrays as for NumPy, so lists of integers are integers; ragged ones are no array."""
     lrn = cynorm.LRN(layout="NC")
