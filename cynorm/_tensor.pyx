@@ -172,11 +172,19 @@ cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cyn
     return fill(t, a, name)
 
 
+cdef bint masked(object array):
+    return not cnp.PyArray_CheckExact(array) and isinstance(array, np.ma.MaskedArray)
+
+
+cdef int refuse_masked(str name) except -1:
+    raise TypeError(f"{name} must not be a masked array, whose mask would be ignored: pass its data or filled()")
+
+
 cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
     """Fill t, but for its dtype, from a, and return that."""
     cdef int i
-    if not cnp.PyArray_CheckExact(a) and isinstance(a, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not be a masked array, whose mask would be ignored: pass its data or filled()")
+    if masked(a):
+        refuse_masked(name)
     t.ndim = cnp.PyArray_NDIM(a)
     if t.ndim < 1 or t.ndim > 8:
         raise ValueError(f"{name} must have 1 to 8 dimensions, got {t.ndim}")
@@ -364,13 +372,13 @@ cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1:
 
 
 cdef object kinds(tuple arrays):
-    """What `checked` remembers a check by; None where one of them is no array."""
+    """What `checked` remembers a check by; None where one of them is no array, or masked."""
     cdef Py_ssize_t count = 0
     cdef int i
     cdef int64_t *p
     cdef cnp.ndarray a
     for array in arrays:
-        if isinstance(array, cnp.ndarray):
+        if isinstance(array, cnp.ndarray) and not masked(array):
             count += cnp.PyArray_NDIM(array)
         elif array is not None:
             return None
@@ -413,6 +421,8 @@ def checked(tuple names not None, int outputs, tuple optional not None=()):
                 for i, array in enumerate(arrays):
                     if not isinstance(array, np.ndarray) and not (array is None and names[i] in optional):
                         raise TypeError(f"{names[i]} must be a NumPy array, got {type(array).__name__}")
+                    if masked(array):
+                        refuse_masked(names[i])
                     if i >= inputs and array is not None and not array.flags.writeable:
                         raise ValueError(f"{names[i]} must be writable, got a read-only array")
                 result = check(arrays, *attributes)

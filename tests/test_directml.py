@@ -555,6 +555,10 @@ def test_parameters_share_their_sizes_except_in_inference(operator, name):
 def test_what_is_no_array_is_refused(operator, name):
     with pytest.raises(TypeError, match=f"^{name} must be a NumPy array, got list"):
         call(operator, {name: [1.0, 2.0]})
+    shape = shape_of(operator, name)
+    call(operator, {name: ones(*shape)})  # what is remembered of this is not of a masked array
+    with pytest.raises(TypeError, match=f"^{name} must not be a masked array"):
+        call(operator, {name: np.ma.masked_array(ones(*shape))})
 
 
 @pytest.mark.parametrize("operator, index", OUTPUT_TENSORS)

@@ -1098,6 +1098,7 @@ READ_ONLY.flags.writeable = False
     (DNNL_ARG_SRC, None, TypeError, "DNNL_ARG_SRC must be a NumPy array, got NoneType"),
     (DNNL_ARG_DST, None, TypeError, "DNNL_ARG_DST must be a NumPy array, got NoneType"),
     (DNNL_ARG_SRC, TENSOR.tolist(), TypeError, "DNNL_ARG_SRC must be a NumPy array, got list"),
+    (DNNL_ARG_SRC, np.ma.masked_array(TENSOR), TypeError, "DNNL_ARG_SRC must not be a masked array"),
     (DNNL_ARG_SRC, TENSOR.astype(np.float64), TypeError, "DNNL_ARG_SRC must be float32 as its"),
     (DNNL_ARG_SRC, TENSOR[:1], ValueError, r"DNNL_ARG_SRC must have shape \(2, 16, 5, 5\) as"),
     (DNNL_ARG_DST, TENSOR.T, ValueError, "DNNL_ARG_DST must have shape"),

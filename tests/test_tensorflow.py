@@ -305,6 +305,7 @@ FORMAT_NAMES = '"NHWC", "NCHW", "NDHWC", "NCDHW"'
 READ_ONLY, REPEATED = X.copy(), np.broadcast_to(X[:1].copy(), X.shape)
 READ_ONLY.flags.writeable = False
 REPEATED.flags.writeable = True
+MASKED = "{} must not be a masked array, whose mask would be ignored: pass its data or filled()"
 
 BROKEN = [
     ("lrn", {"input": X3}, ValueError, "in must be 4-dimensional"),
@@ -312,6 +313,7 @@ BROKEN = [
     ("lrn", {"input": X.astype(np.int32)}, TypeError, NOT_ALLOWED.format("T", "int32", IMAGES)),
     ("lrn", {"input": X.astype(">f4")}, TypeError, NOT_ALLOWED.format("T", ">f4", IMAGES)),
     ("lrn", {"input": [1.0]}, TypeError, "input must be a NumPy array, got list"),
+    ("lrn", {"input": np.ma.masked_array(X)}, TypeError, MASKED.format("input")),
     ("lrn", {"depth_radius": -1}, ValueError, RADIUS.format(-1)),
     ("lrn", {"depth_radius": 2**31 - 1}, ValueError, RADIUS.format(2**31 - 1)),
     ("lrn", {"depth_radius": "5"}, TypeError, OTHER_KIND.format("int", "depth_radius", "'5'")),
