@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cynorm import _bandwidth, _dispatch
-from cynorm.lrn import _flag, _integer
+from cynorm._parameters import flag, integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,13 +52,13 @@ def streaming_limit(
     >>> cynorm.streaming_limit(nbytes=1 << 20) > 0
     True
     """
-    reads, writes = _integer("reads", reads), _integer("writes", writes, 0)
+    reads, writes = integer("reads", reads), integer("writes", writes, 0)
     if (reads, writes) not in ((1, 0), (1, 1), (2, 1)):
         raise ValueError(f"reads and writes must be (1, 0), (1, 1) or (2, 1), got ({reads!r}, {writes!r})")
-    nbytes = _integer("nbytes", nbytes)
+    nbytes = integer("nbytes", nbytes)
     if num_threads is not None:
-        num_threads = _integer("num_threads", num_threads)
-    run = stream_pass(reads, writes, nbytes, num_threads, _flag("streaming", streaming))
+        num_threads = integer("num_threads", num_threads)
+    run = stream_pass(reads, writes, nbytes, num_threads, flag("streaming", streaming))
     moved = run()
     best, spent, passes = float("inf"), 0.0, 0
     while passes < 3 or (spent < 0.2 and passes < 1000):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from cynorm import _batch_norm
-from cynorm import layout as _layout
 from cynorm._batch_norm import BatchNormGradients
-from cynorm.lrn import _TEXT, _choice, _finite, _flag, _index, _integer, _share
+from cynorm._parameters import TEXT, Immutable, choice, finite, flag, index, integer, share
+from cynorm.layout import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeVar
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import DTypeLike
 
     from cynorm._typing import Array, Cache, Out, Tensor
     from cynorm._workspace import Workspace
-
-    _Made = TypeVar("_Made")
 
 __all__ = ["Activation", "BatchNorm", "BatchNormGradients", "batch_norm", "batch_norm_backward"]
 
@@ -52,38 +49,7 @@ _ACTIVATIONS: dict[str, dict[str, float]] = {
 _NONZERO = (("celu", "alpha"), ("softplus", "steepness"))
 
 
-class _Immutable:
-    """Holds parameters only: compared, hashed, pickled and shown by them."""
-
-    __slots__ = ()
-
-    def _arguments(self) -> tuple[tuple[str, Any], ...]:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self._arguments() == other._arguments())
-
-    def __hash__(self) -> int:
-        return hash(self._arguments())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (type(self), self._arguments())
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._arguments())})"
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
-
-
-def _restore(cls: Callable[..., _Made], arguments: tuple[tuple[str, Any], ...]) -> _Made:
-    return cls(**dict(arguments))
-
-
-class Activation(_Immutable):
+class Activation(Immutable):
     """A function applied to each element of a result; the names and parameters are DirectML's.
 
     Parameters
@@ -129,23 +95,22 @@ class Activation(_Immutable):
     parameters: tuple[tuple[str, float], ...]
 
     def __init__(self, name: str, **parameters: float) -> None:
-        defaults = _ACTIVATIONS[_choice("activation", name, tuple(_ACTIVATIONS))]
+        defaults = _ACTIVATIONS[choice("activation", name, tuple(_ACTIVATIONS))]
         for parameter in parameters:
             if parameter not in defaults:
                 allowed = ", ".join(defaults) or "no parameters"
                 raise TypeError(f"activation {name!r} takes {allowed}, got {parameter!r}")
-        values = {key: _finite(key, parameters.get(key, default)) for key, default in defaults.items()}
+        values = {key: finite(key, parameters.get(key, default)) for key, default in defaults.items()}
         for key, value in values.items():
             if value == 0 and (name, key) in _NONZERO:
                 raise ValueError(f"{key} of activation {name!r} must not be 0, got {value!r}")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "parameters", tuple(values.items()))
+        self._keep(name=name, parameters=tuple(values.items()))
 
     def _arguments(self) -> tuple[tuple[str, Any], ...]:
         return (("name", self.name), *self.parameters)
 
 
-class BatchNorm(_Immutable):
+class BatchNorm(Immutable):
     """Batch normalization, forward and backward, in training and in inference.
 
     Each element is centred and divided by the standard deviation, taken over the reduced axes::
@@ -217,33 +182,32 @@ class BatchNorm(_Immutable):
         channels: int | None = None,
         activation: str | Activation | None = None,
     ) -> None:
-        def keep(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        keep("epsilon", _finite("epsilon", epsilon))
-        if self.epsilon < 0:
-            raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
         parsed = None
         if axes is None:
             layout = "NCHW" if layout is None else layout
-            parsed = _layout.parse(layout)
+            parsed = parse(layout)
             layout = str(layout)
         else:
             for name, value in (("layout", layout), ("channels", channels)):
                 if value is not None:
                     raise ValueError(f"{name} must be None where axes are given, got {value!r}")
             axes = _axes(axes)
-        keep("layout", layout)
-        keep("axes", axes)
-        keep("channels", None if channels is None else _integer("channels", channels))
         if isinstance(activation, str):
             activation = Activation(activation)
         if activation is not None and not isinstance(activation, Activation):
             names = ", ".join(map(repr, _ACTIVATIONS))
             raise TypeError(f"activation must be an Activation, None or one of {names}, got {activation!r}")
-        keep("activation", activation)
+        self._keep(
+            epsilon=finite("epsilon", epsilon),
+            layout=layout,
+            axes=axes,
+            channels=None if channels is None else integer("channels", channels),
+            activation=activation,
+        )
+        if self.epsilon < 0:
+            raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
         name, values = (activation.name, dict(activation.parameters)) if activation else ("identity", {})
-        keep("_problem", _batch_norm.Problem(self, parsed, list(_ACTIVATIONS).index(name), list(values.values())))
+        self._keep(_problem=_batch_norm.Problem(self, parsed, list(_ACTIVATIONS).index(name), list(values.values())))
 
     def forward_training(
         self,
@@ -320,9 +284,9 @@ class BatchNorm(_Immutable):
         ([[0.0, 1.0], [1.0, 3.0]], [[2.0, 7.0]], [[1.0, 4.0]])
         """
         if type(momentum) is not float or not 0 <= momentum <= 1:
-            momentum = _share("momentum", momentum)
+            momentum = share("momentum", momentum)
         if unbiased_running is not True and unbiased_running is not False:
-            unbiased_running = _flag("unbiased_running", unbiased_running)
+            unbiased_running = flag("unbiased_running", unbiased_running)
         return self._problem.forward(True, src, out_mean, out_variance, scale, shift, add, out, workspace,
                                      running_mean, running_variance, momentum, unbiased_running, num_threads)
 
@@ -535,7 +499,7 @@ class BatchNorm(_Immutable):
         >>> cynorm.BatchNorm().workspace_nbytes((1, 8, 4, 4), "float32")
         96
         """
-        return self._problem.workspace_nbytes(shape, dtype, cache, _flag("training", training))
+        return self._problem.workspace_nbytes(shape, dtype, cache, flag("training", training))
 
     def implementation(self, src: Tensor) -> str:
         """The kernel that runs for such an array: which axes are innermost, dtype, instruction set.
@@ -554,16 +518,16 @@ class BatchNorm(_Immutable):
         return self._problem.implementation(src)
 
     def _arguments(self) -> tuple[tuple[str, Any], ...]:
-        shown = ("epsilon", "layout", "channels", "activation") if self.axes is None else ("epsilon", "axes", "activation")
-        return tuple((name, getattr(self, name)) for name in shown)
+        hidden = ("axes",) if self.axes is None else ("layout", "channels")
+        return tuple(pair for pair in super()._arguments() if pair[0] not in hidden)
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:
     given = axes.tolist() if isinstance(axes, np.ndarray) else axes
     try:
-        if isinstance(given, _TEXT):
+        if isinstance(given, TEXT):
             raise TypeError
-        numbers = [_index(axis) for axis in ((given,) if isinstance(given, SupportsIndex) else given)]
+        numbers = [index(axis) for axis in ((given,) if isinstance(given, SupportsIndex) else given)]
     except TypeError:
         raise TypeError(f"axes must be integers, got {axes!r}") from None
     if len(set(numbers)) < len(numbers):

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cynorm._parameters import choice, finite, flag
 from cynorm._tensor import checked, remembered
 from cynorm.batch_norm import _ACTIVATIONS, Activation, BatchNorm
-from cynorm.lrn import LRN, _choice, _finite, _flag
+from cynorm.lrn import LRN
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -146,8 +147,8 @@ def _lrn(
         local_size,
         alpha,
         beta,
-        _finite("bias", bias),
-        region="across_channels" if _flag("cross_channel", cross_channel) else "within_channel",
+        finite("bias", bias),
+        region="across_channels" if flag("cross_channel", cross_channel) else "within_channel",
         window="onnx",
         divisor=local_size if divisor is None else divisor,
     )
@@ -159,7 +160,7 @@ def _batch_norm(
 ) -> BatchNorm:
     if isinstance(fused_activation, str):
         name = fused_activation.lower().removeprefix("dml_operator_activation_")
-        fused_activation = Activation(_choice("fused_activation", name, tuple(_ACTIVATIONS)))
+        fused_activation = Activation(choice("fused_activation", name, tuple(_ACTIVATIONS)))
     elif not isinstance(fused_activation, Activation | None):
         raise TypeError(f"fused_activation must be an Activation, its name or None, got {fused_activation!r}")
     return BatchNorm(epsilon, axes=axes, activation=fused_activation)
@@ -339,7 +340,7 @@ def batch_normalization(
     array([[3., 5.]], dtype=float32)
     """
     axes = _BN.check((input, mean, variance, scale, bias, out))
-    _flag("spatial", spatial)
+    flag("spatial", spatial)
     bn = _batch_norm(axes, epsilon, fused_activation)
     return bn.forward_inference(input, mean, variance, scale, bias, out=out, num_threads=num_threads)
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import math
-import operator
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from cynorm import _lrn
-from cynorm import layout as _layout
+from cynorm._parameters import Immutable, choice, finite, integer
+from cynorm.layout import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import SupportsFloat, SupportsIndex, TypeVar
 
     from numpy.typing import DTypeLike
 
     from cynorm._typing import Cache, Out, Region, Tensor, Window
     from cynorm._workspace import Workspace
 
-    _Name = TypeVar("_Name", bound=str)
-
 _REGIONS: tuple[Region, ...] = ("across_channels", "within_channel")
 _WINDOWS: tuple[Window, ...] = ("onednn", "onnx", "torch")  # in the order of cynorm_window in cynorm.h
 
 
-class LRN:
+class LRN(Immutable):
     """Local response normalization, forward and backward.
 
     Each element is divided by a power of the mean square of its neighbourhood::
@@ -104,30 +99,25 @@ class LRN:
         window: Window = "onednn",
         divisor: float | None = None,
     ) -> None:
-        def keep(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        keep("local_size", _integer("local_size", local_size))
-        keep("alpha", _finite("alpha", alpha))
-        keep("beta", _finite("beta", beta))
-        keep("k", _finite("k", k))
-        keep("region", _choice("region", region, _REGIONS))
-        keep("window", _choice("window", window, _WINDOWS))
-        axes = _layout.parse(layout)
-        keep("layout", str(layout))
-        keep("channels", None if channels is None else _integer("channels", channels))
-        if divisor is not None:
-            divisor = _finite("divisor", divisor)
-            if divisor == 0:
-                raise ValueError("divisor must not be 0, got 0")
-        keep("divisor", divisor)
-
-        n = self.local_size
-        cells = n if region == "across_channels" else n**axes.spatial
-        alpha = self.alpha / (cells if divisor is None else divisor)
+        axes = parse(layout)
+        self._keep(
+            local_size=integer("local_size", local_size),
+            alpha=finite("alpha", alpha),
+            beta=finite("beta", beta),
+            k=finite("k", k),
+            region=choice("region", region, _REGIONS),
+            layout=str(layout),
+            channels=None if channels is None else integer("channels", channels),
+            window=choice("window", window, _WINDOWS),
+            divisor=None if divisor is None else finite("divisor", divisor),
+        )
+        if self.divisor == 0:
+            raise ValueError("divisor must not be 0, got 0")
+        cells = self.local_size if region == "across_channels" else self.local_size**axes.spatial
+        alpha = self.alpha / (cells if self.divisor is None else self.divisor)
         if not math.isfinite(alpha):
             raise ValueError(f"alpha / divisor must be finite, got alpha={self.alpha!r} and divisor={divisor!r}")
-        keep("_problem", _lrn.Problem(self, axes, _WINDOWS.index(window), alpha))
+        self._keep(_problem=_lrn.Problem(self, axes, _WINDOWS.index(window), alpha))
 
     def forward(
         self,
@@ -273,93 +263,6 @@ class LRN:
         'lrn_across:plain:f32'
         """
         return self._problem.implementation(src)
-
-    def _parameters(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__[:-1]}
-
-    def __repr__(self) -> str:
-        return f"LRN({', '.join(f'{name}={value!r}' for name, value in self._parameters().items())})"
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, LRN) and self._parameters() == other._parameters())
-
-    def __hash__(self) -> int:
-        return hash(tuple(self._parameters().values()))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (self._parameters(),)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"LRN is immutable: {name} cannot be set")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"LRN is immutable: {name} cannot be deleted")
-
-
-def _restore(parameters: dict[str, Any]) -> LRN:
-    return LRN(**parameters)
-
-
-_MOST = (1 << 63) - 1  # of an extent
-_TEXT = (str, bytes, bytearray)
-_NO_REALS = (*_TEXT, bool, np.bool_, np.complexfloating, np.ndarray)  # what float() would take, or a part of it
-
-
-def _index(value: SupportsIndex) -> int:
-    """An integer; a TypeError for what is none, and for a bool."""
-    if isinstance(value, bool):
-        raise TypeError
-    return operator.index(value)
-
-
-def _integer(name: str, value: SupportsIndex, least: int = 1) -> int:
-    try:
-        number = _index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer of at least {least}, got {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {value!r}")
-    if number > _MOST:
-        raise ValueError(f"{name} must be at most {_MOST}, got {value!r}")
-    return number
-
-
-def _finite(name: str, value: SupportsFloat) -> float:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    try:
-        if isinstance(value, _NO_REALS):
-            raise TypeError
-        number = float(value)
-    except OverflowError:
-        raise ValueError(f"{name} must be finite as a float, got {value!r}") from None
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a finite number, got {value!r}") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {value!r}")
-    return number
-
-
-def _share(name: str, value: SupportsFloat) -> float:
-    number = _finite(name, value)
-    if not 0 <= number <= 1:
-        raise ValueError(f"{name} must be within [0, 1], got {value!r}")
-    return number
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
-
-
-def _choice(name: str, value: _Name, allowed: Sequence[_Name]) -> _Name:
-    names = ", ".join(map(repr, allowed))
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {names}, got {value!r}")
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {names}, got {value!r}{_layout.hint(value, allowed)}")
-    return allowed[allowed.index(value)]
 
 
 def lrn(

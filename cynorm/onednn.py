@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cynorm._parameters import MOST, TEXT, finite, index, integer
 from cynorm._tensor import checked, keyword_arguments, remembered
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
-from cynorm.lrn import _MOST, _TEXT, LRN, _finite, _index, _integer
+from cynorm.lrn import LRN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -181,12 +182,12 @@ class memory_desc:
     inner_blk: int = field(init=False)
 
     def __post_init__(self, format: str | tuple[int, ...]) -> None:
-        dims = _integers("dims", self.dims)
+        dims = _sizes("dims", self.dims)
         names = ", ".join(kind.name for kind in data_type)
         kind = _kind("data_type", self.data_type, tuple(data_type), f"one of {names}")
         block = 1
         if not isinstance(format, str):
-            strides = _integers("format", format)
+            strides = _sizes("format", format)
             if len(strides) != len(dims):
                 raise ValueError(
                     f"format must have one stride for each of the {len(dims)} dims, got {strides}"
@@ -253,7 +254,7 @@ def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") ->
     """That one of the kinds which a value is, or is the number of."""
     allowed = allowed or " or ".join(kind.name for kind in kinds)
     try:
-        number = _index(value)
+        number = index(value)
     except TypeError:
         raise TypeError(f"{name} must be {allowed}, got {value!r}") from None
     if number not in kinds:
@@ -261,18 +262,18 @@ def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") ->
     return kinds[kinds.index(number)]
 
 
-def _integers(name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
+def _sizes(name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
     try:
-        if isinstance(values, _TEXT):
+        if isinstance(values, TEXT):
             raise TypeError
-        integers = tuple(_index(value) for value in values)
+        sizes = tuple(index(value) for value in values)
     except TypeError:
         raise TypeError(f"{name} must be integers, got {values!r}") from None
-    if any(value < 0 for value in integers):
-        raise ValueError(f"{name} must not be negative, got {integers}")
-    if any(value > _MOST for value in integers):
-        raise ValueError(f"{name} must be at most {_MOST}, got {integers}")
-    return integers
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{name} must not be negative, got {sizes}")
+    if any(size > MOST for size in sizes):
+        raise ValueError(f"{name} must be at most {MOST}, got {sizes}")
+    return sizes
 
 
 def _array_shape(dims: tuple[int, ...], block: int) -> tuple[int, ...]:
@@ -524,9 +525,9 @@ class _LrnDescriptor(_Descriptor):
 
     def _verify(self) -> None:
         object.__setattr__(self, "algorithm", _kind("algorithm", self.algorithm, tuple(algorithm)))
-        object.__setattr__(self, "local_size", _integer("local_size", self.local_size))
+        object.__setattr__(self, "local_size", integer("local_size", self.local_size))
         for name in ("alpha", "beta", "k"):
-            object.__setattr__(self, name, _finite(name, getattr(self, name)))
+            object.__setattr__(self, name, finite(name, getattr(self, name)))
         _require_type(self.src_desc, _FLOATS)
 
     def _make_op(self) -> LRN:
@@ -715,10 +716,10 @@ class _BatchNormalizationDescriptor(_Descriptor):
     _op: BatchNorm
 
     def _verify_parameters(self) -> None:
-        object.__setattr__(self, "epsilon", _finite("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", finite("epsilon", self.epsilon))
         allowed = f"made of {', '.join(str(flag.name) for flag in _ALL_FLAGS)}"
         try:
-            number = _index(self.flags)
+            number = index(self.flags)
         except TypeError:
             raise TypeError(f"flags must be {allowed}, got {self.flags!r}") from None
         if number & ~int(_ALL_FLAGS):

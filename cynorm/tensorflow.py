@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cynorm._parameters import finite, flag, index, share
 from cynorm._tensor import checked, remembered
 from cynorm.batch_norm import BatchNorm
-from cynorm.lrn import LRN, _finite, _flag, _index, _share
+from cynorm.lrn import LRN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -256,7 +257,7 @@ def fused_batch_norm(
     variance = _EMPTY if variance is None else variance
     is_training = _bool("is_training", is_training)
     if type(exponential_avg_factor) is not float or not 0 <= exponential_avg_factor <= 1:
-        exponential_avg_factor = _float("exponential_avg_factor", exponential_avg_factor, _share)
+        exponential_avg_factor = _float("exponential_avg_factor", exponential_avg_factor, share)
     if not is_training:
         reads_statistics = "When is_training=false"
     elif exponential_avg_factor != 1:
@@ -372,7 +373,7 @@ def fused_batch_norm_grad(
 @remembered
 def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> LRN:
     try:
-        radius = _index(depth_radius)
+        radius = index(depth_radius)
     except TypeError:
         raise _other_kind("int", "depth_radius", depth_radius) from None
     if not 0 <= radius < _INT_MAX:
@@ -495,7 +496,7 @@ def _make(data_format: str, epsilon: float) -> BatchNorm:
     return BatchNorm(_float("epsilon", epsilon), layout=data_format)
 
 
-def _float(name: str, value: float, check: Callable[[str, float], float] = _finite) -> float:
+def _float(name: str, value: float, check: Callable[[str, float], float] = finite) -> float:
     try:
         return check(name, value)
     except TypeError:
@@ -506,7 +507,7 @@ def _bool(name: str, value: bool) -> bool:
     if value is True or value is False:
         return value
     try:
-        return _flag(name, value)
+        return flag(name, value)
     except TypeError:
         raise _other_kind("bool", name, value) from None
 

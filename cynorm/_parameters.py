@@ -1,0 +1,114 @@
+"""What operators are made of: checks of their parameters, each naming the one that it refuses, and what holds them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from cynorm.layout import hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import SupportsFloat, SupportsIndex, TypeVar
+
+    _Made = TypeVar("_Made")
+    _Name = TypeVar("_Name", bound=str)
+
+MOST = (1 << 63) - 1  # of an extent
+TEXT = (str, bytes, bytearray)
+_NO_REALS = (*TEXT, bool, np.bool_, np.complexfloating, np.ndarray)  # what float() would take, or a part of it
+
+
+class Immutable:
+    """Compared, hashed, pickled and shown by its arguments: the slots whose names have no underscore in front."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _keep(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _arguments(self) -> tuple[tuple[str, Any], ...]:
+        return tuple((name, getattr(self, name)) for name in self.__slots__ if name[0] != "_")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and self._arguments() == other._arguments())
+
+    def __hash__(self) -> int:
+        return hash(self._arguments())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self._arguments())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._arguments())})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
+
+
+def _restore(cls: Callable[..., _Made], arguments: tuple[tuple[str, Any], ...]) -> _Made:
+    return cls(**dict(arguments))
+
+
+def index(value: SupportsIndex) -> int:
+    """An integer; a TypeError for what is none, and for a bool."""
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def integer(name: str, value: SupportsIndex, least: int = 1) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer of at least {least}, got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    if number > MOST:
+        raise ValueError(f"{name} must be at most {MOST}, got {value!r}")
+    return number
+
+
+def finite(name: str, value: SupportsFloat) -> float:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    try:
+        if isinstance(value, _NO_REALS):
+            raise TypeError
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be finite as a float, got {value!r}") from None
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a finite number, got {value!r}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return number
+
+
+def share(name: str, value: SupportsFloat) -> float:
+    number = finite(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name} must be within [0, 1], got {value!r}")
+    return number
+
+
+def flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def choice(name: str, value: _Name, allowed: Sequence[_Name]) -> _Name:
+    names = ", ".join(map(repr, allowed))
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {names}, got {value!r}")
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {names}, got {value!r}{hint(value, allowed)}")
+    return allowed[allowed.index(value)]
