@@ -6,6 +6,63 @@
  * To add a data type: one line in cynorm_dtype (cynorm.h) and one load/store pair here.
  */
 
+#ifndef CYNORM_TYPES_H
+#define CYNORM_TYPES_H
+/* Fewer bytes than 16, by whole words that may overlap: by way of memory, what is read would wait for what was just
+ * written in parts. */
+typedef uint64_t cynorm_some __attribute__((vector_size(16)));
+
+#define CYNORM_WORD(bits)                                                                                              \
+    static inline uint64_t cynorm_load##bits(const char *p) {                                                          \
+        uint##bits##_t word;                                                                                           \
+        memcpy(&word, p, sizeof word);                                                                                 \
+        return word;                                                                                                   \
+    }                                                                                                                  \
+    static inline void cynorm_store##bits(char *p, uint64_t word) {                                                    \
+        const uint##bits##_t some = (uint##bits##_t)word;                                                              \
+        memcpy(p, &some, sizeof some);                                                                                 \
+    }
+CYNORM_WORD(8)
+CYNORM_WORD(16)
+CYNORM_WORD(32)
+CYNORM_WORD(64)
+#undef CYNORM_WORD
+
+/* The others are zero. */
+static inline cynorm_some cynorm_load_some(const char *p, int64_t bytes) {
+    if (bytes > 8) return (cynorm_some){cynorm_load64(p), cynorm_load64(p + bytes - 8) >> 8 * (16 - bytes)};
+    if (bytes == 8) return (cynorm_some){cynorm_load64(p), 0};
+    if (bytes >= 4) return (cynorm_some){cynorm_load32(p) | cynorm_load32(p + bytes - 4) << 8 * (bytes - 4), 0};
+    if (bytes >= 2) return (cynorm_some){cynorm_load16(p) | cynorm_load16(p + bytes - 2) << 8 * (bytes - 2), 0};
+    return (cynorm_some){bytes ? cynorm_load8(p) : 0, 0};
+}
+
+static inline void cynorm_store_some(char *p, cynorm_some some, int64_t bytes) {
+    const uint64_t low = some[0];
+    if (bytes > 8) {
+        cynorm_store64(p, low);
+        cynorm_store64(p + bytes - 8, low >> 8 * (bytes - 8) | some[1] << 8 * (16 - bytes));
+    } else if (bytes == 8) {
+        cynorm_store64(p, low);
+    } else if (bytes >= 4) {
+        cynorm_store32(p, low);
+        cynorm_store32(p + bytes - 4, low >> 8 * (bytes - 4));
+    } else if (bytes >= 2) {
+        cynorm_store16(p, low);
+        cynorm_store16(p + bytes - 2, low >> 8 * (bytes - 2));
+    } else if (bytes) {
+        cynorm_store8(p, low);
+    }
+}
+
+/* Whether a part of a vector of reals is read and written in one go. */
+#ifdef __AVX2__
+#define CYNORM_MASKS 1
+#else
+#define CYNORM_MASKS 0
+#endif
+#endif
+
 typedef real vec __attribute__((vector_size(CYNORM_VBYTES)));
 typedef uint_r uvec __attribute__((vector_size(CYNORM_VBYTES)));
 typedef sint_r ivec __attribute__((vector_size(CYNORM_VBYTES)));
@@ -38,13 +95,15 @@ static inline vec FN(select)(ivec mask, vec yes, vec no) {
     return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask));
 }
 
-/* The first n lanes of v; the others from `rest`. */
-static inline vec FN(part)(vec v, vec rest, int64_t n) {
-    if (n == VL) return v;
+/* All bits of the first n lanes. */
+static inline ivec FN(first)(int64_t n) {
     ivec lane;
     for (int i = 0; i < VL; i++) lane[i] = i;
-    return FN(select)(lane < (sint_r)n - (ivec){0}, v, rest);
+    return lane < (sint_r)n - (ivec){0};
 }
+
+/* The first n lanes of v; the others from `rest`. */
+static inline vec FN(part)(vec v, vec rest, int64_t n) { return n == VL ? v : FN(select)(FN(first)(n), v, rest); }
 
 /* ---- load/store pairs: VL elements of storage <-> one vector ---- */
 
@@ -203,38 +262,59 @@ static inline void FN(store_s8)(void *p, vec v) {
 
 /* ---- one vector of any storage, or its first n elements; dtype is a constant where these are inlined ---- */
 
+#if CYNORM_MASKS
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-static inline vec FN(masked_load)(const char *p, __mmask16 mask) {
+static inline vec FN(masked_load)(const char *p, int64_t n) {
 #if CYNORM_DOUBLE
-    return (vec)_mm512_maskz_loadu_pd((__mmask8)mask, p);
+    return (vec)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p);
 #else
-    return (vec)_mm512_maskz_loadu_ps(mask, p);
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
 #endif
 }
 
-static inline void FN(masked_store)(char *p, __mmask16 mask, vec v) {
+static inline void FN(masked_store)(char *p, int64_t n, vec v) {
 #if CYNORM_DOUBLE
-    _mm512_mask_storeu_pd(p, (__mmask8)mask, (__m512d)v);
+    _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v);
 #else
-    _mm512_mask_storeu_ps(p, mask, (__m512)v);
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
 #endif
 }
+#else
+static inline vec FN(masked_load)(const char *p, int64_t n) {
+#if CYNORM_DOUBLE
+    return (vec)_mm256_maskload_pd((const double *)p, (__m256i)FN(first)(n));
+#else
+    return (vec)_mm256_maskload_ps((const float *)p, (__m256i)FN(first)(n));
+#endif
+}
+
+static inline void FN(masked_store)(char *p, int64_t n, vec v) {
+#if CYNORM_DOUBLE
+    _mm256_maskstore_pd((double *)p, (__m256i)FN(first)(n), (__m256d)v);
+#else
+    _mm256_maskstore_ps((float *)p, (__m256i)FN(first)(n), (__m256)v);
+#endif
+}
+#endif
 #endif
 
 CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
     char part[CYNORM_VBYTES];
+#if CYNORM_MASKS
+    if (n < VL && dtype == CYNORM_COMPUTE) return FN(masked_load)(p, n);
+#endif
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-    if (n < VL) {
-        __mmask16 mask = (__mmask16)((1u << n) - 1);
-        if (dtype == CYNORM_COMPUTE) return (vec)FN(masked_load)(p, mask);
-        if (cynorm_itemsize(dtype) == 2) {
-            _mm256_storeu_si256((__m256i *)part, _mm256_maskz_loadu_epi16(mask, p));
-            p = part;
-            n = VL;
-        }
+    if (n < VL && cynorm_itemsize(dtype) == 2) {
+        _mm256_storeu_si256((__m256i *)part, _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
+        p = part;
+        n = VL;
     }
 #endif
-    if (n < VL) {
+    if (n < VL && VL * cynorm_itemsize(dtype) <= 16) {
+        const cynorm_some some = cynorm_load_some(p, n * cynorm_itemsize(dtype));
+        memcpy(part, &some, sizeof some);
+        p = part;
+    } else if (n < VL) {
         memset(part, 0, sizeof part);
         memcpy(part, p, (size_t)(n * cynorm_itemsize(dtype)));
         p = part;
@@ -250,13 +330,15 @@ CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
 
 CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
     char part[CYNORM_VBYTES], *to = n < VL ? part : p;
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-    __mmask16 mask = (__mmask16)((1u << n) - 1);
+#if CYNORM_MASKS
     if (n < VL && dtype == CYNORM_COMPUTE) {
-        FN(masked_store)(p, mask, v);
+        FN(masked_store)(p, n, v);
         return;
     }
+#endif
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
 #if !CYNORM_DOUBLE
+    const __mmask16 mask = (__mmask16)((1u << n) - 1);
     if (n < VL && dtype == CYNORM_BF16) {
         _mm256_mask_storeu_epi16(p, mask, (__m256i)FN(pack_bf16)(v));
         return;
@@ -276,7 +358,13 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
     else if (dtype == CYNORM_S8) FN(store_s8)(to, v);
     else FN(store_f32)(to, v);
 #endif
-    if (n < VL) memcpy(p, part, (size_t)(n * cynorm_itemsize(dtype)));
+    if (n < VL && VL * cynorm_itemsize(dtype) <= 16) {
+        cynorm_some some;
+        memcpy(&some, part, sizeof some);
+        cynorm_store_some(p, some, n * cynorm_itemsize(dtype));
+    } else if (n < VL) {
+        memcpy(p, part, (size_t)(n * cynorm_itemsize(dtype)));
+    }
 }
 
 /* The same past the cache; p is aligned to the vector's storage. */
