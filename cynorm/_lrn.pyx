@@ -39,6 +39,7 @@ cdef enum:
     AXES = 6
     LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
+    NARROWEST = 8                   # elements: shorter rows of planes are transposed
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     TRANSPOSED = 3 << 13            # bytes a slab aims at where part of it is transposed: runs either way are long
@@ -176,7 +177,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window, wide
+    cdef bint along_window, planes, wide
     if not p.within_channel and p.block:
         plan.joint = True
         plan.level[0] = windowed[1]
@@ -194,9 +195,10 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
                 transposable and f > 0 and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST
                 and free_axes[0].extent >= VECTOR and contiguous(&free_axes[0], itemsize, DST))
         # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
-        wide = transposable and w == 2 and (p.left != p.right or p.left > kernels_of(plan).lrn_plane_reach)
+        planes = transposable and w == 2
+        wide = planes and (p.left != p.right or p.left > kernels_of(plan).lrn_plane_reach)
         if along_window and f > 0 and free_axes[0].extent >= VECTOR and (
-                windowed[w - 1].extent < VECTOR
+                windowed[w - 1].extent < (NARROWEST if planes and not wide else VECTOR)
                 or wide and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
             along_window = False
         if along_window:
@@ -362,9 +364,9 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         others *= plan.outer[i].extent
     # channels beside a window over space: whole runs of memory where the slab stays small
     if not plan.level[0].windowed and length > 1:
-        set_cut(plan, 0, max(VECTOR, SLAB / length))
-        if plan.level[0].extent < plan.cut[0] * 2:
-            set_cut(plan, 0, plan.level[0].extent)
+        pieces = max(1, plan.level[0].extent / max(VECTOR, SLAB / length))
+        if pieces > 1:
+            set_cut(plan, 0, whole_vectors(ceil_div(plan.level[0].extent, pieces)))
         # a part for each thread, at least, where the stream cannot be cut into as many
         pieces = ceil_div(plan.wanted, TILES * others * (beyond / plan.level[0].extent))
         if in_place or stream_parts(plan, 4) < pieces:

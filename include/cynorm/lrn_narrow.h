@@ -1220,7 +1220,7 @@ static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return FN(PLANES);
     if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
     if (!t->windows) return FN(BLOCKS);
-    return w->step == t->pitch[1] && t->count[0] >= VL ? FN(WALKS) : 0;
+    return FN(channels_serve)(t) ? FN(WALKS) : 0;
 }
 
 /* Bytes of what is kept between blocks. */

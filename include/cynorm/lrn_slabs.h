@@ -22,6 +22,7 @@ enum { CYNORM_SLABS = 8 };
 enum { CYNORM_SLABS = 4 };
 #endif
 enum { CYNORM_SLABS_MOST = 8 * CYNORM_SLABS - 1, CYNORM_BLOCKS = 8, CYNORM_STRIP = 8 };
+enum { CYNORM_FEWEST = 6 }; /* channels for which lrn.h's loop takes as long as those for vectors of them, however many */
 #endif
 
 /* Sums of squares, or of terms. */
@@ -369,6 +370,11 @@ static const struct {
 /* Whether windows lie along rows whose pixels are vectors; else those of rows, if any, lie along lanes. */
 static int FN(by_pixels)(const cynorm_lrn_tile *t) { return t->windows && t->window[0].step > 1; }
 
+/* Whether windows lie along pixels, and channels fill their vectors well enough. */
+static int FN(channels_serve)(const cynorm_lrn_tile *t) {
+    return t->window[0].step == t->pitch[1] && t->count[0] >= (VL < CYNORM_FEWEST ? VL : CYNORM_FEWEST);
+}
+
 /* Vectors of a slab. */
 static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
     return FN(by_pixels)(t) ? t->count[1] : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
@@ -406,7 +412,7 @@ static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     if (!t->windows) return t->count[0] >= VL || t->before;
     if (t->windows > 1 || FN(pixels_of)(t) == 1) return 0;
     if (w->step == 1) return CYNORM_PICKS && w->left < VL && w->right < VL;
-    return w->step == t->pitch[1] && t->count[0] >= VL && FN(pixels_of)(t) <= CYNORM_SLABS_MOST;
+    return FN(channels_serve)(t) && FN(pixels_of)(t) <= CYNORM_SLABS_MOST;
 }
 
 static slab_sums FN(slab_sums_in)(real *scratch, int64_t n, int64_t vectors) {
