@@ -508,10 +508,13 @@ cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
     t.data += (t.shape[1] - 1) * t.strides[1] + valid * t.strides[last]
     t.shape[1] = 1
     t.shape[last] -= valid
+    if t.strides[last] == itemsize:
+        itemsize *= t.shape[last]
+        last -= 1
     memset(index, 0, sizeof(index))
     while True:
         p = t.data
-        for i in range(t.ndim):
+        for i in range(last + 1):
             p += index[i] * t.strides[i]
         memset(p, 0, itemsize)
         i = last
