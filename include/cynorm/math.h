@@ -44,8 +44,9 @@ static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp)(x)
 #else
 static inline vec FN(fma)(vec a, vec b, vec c) {
 #ifdef __FP_FAST_FMA
-    for (int i = 0; i < VL; i++) c[i] = CYNORM_DOUBLE ? __builtin_fma(a[i], b[i], c[i]) : __builtin_fmaf(a[i], b[i], c[i]);
-    return c;
+    vec sum = c;
+    for (int i = 0; i < VL; i++) sum[i] = CYNORM_DOUBLE ? __builtin_fma(a[i], b[i], c[i]) : __builtin_fmaf(a[i], b[i], c[i]);
+    return sum;
 #else
     return a * b + c;
 #endif
