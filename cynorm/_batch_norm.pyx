@@ -70,7 +70,7 @@ cdef enum:
     ROW = 4096                      # elements: a longer kept row is cut
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
     SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
-    REPEATED = 5 << 10              # bytes of reals that repeated rows have at most: longer ones fill their vectors
+    REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
     SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile, or while which those that follow are fetched
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
@@ -377,7 +377,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
                 even /= 2
             if plan.groups.extent % even == 0:  # none is left over
                 whole = even
-            if n * whole * max(itemsize, 4) <= REPEATED:
+            if n * whole * max(itemsize, 4) <= REPEATED << (plan.kind == FORWARD_INFERENCE):
                 plan.repeat = min(plan.groups.extent, whole)
         plan.cut = min(n, ROW)
     else:

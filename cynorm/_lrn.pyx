@@ -177,7 +177,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window, planes, wide
+    cdef bint along_window, looped, planes, wide
     if not p.within_channel and p.block:
         plan.joint = True
         plan.level[0] = windowed[1]
@@ -195,10 +195,10 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
                 transposable and f > 0 and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST
                 and free_axes[0].extent >= VECTOR and contiguous(&free_axes[0], itemsize, DST))
         # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
-        planes = transposable and w == 2
-        wide = planes and (p.left != p.right or p.left > kernels_of(plan).lrn_plane_reach)
+        looped = p.left == p.right and p.left <= kernels_of(plan).lrn_plane_reach
+        planes, wide = transposable and w == 2 and looped, transposable and w == 2 and not looped
         if along_window and f > 0 and free_axes[0].extent >= VECTOR and (
-                windowed[w - 1].extent < (NARROWEST if planes and not wide else VECTOR)
+                windowed[w - 1].extent < (NARROWEST if planes else VECTOR)
                 or wide and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
             along_window = False
         if along_window:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
 from cynorm.layout import hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import SupportsFloat, SupportsIndex, TypeVar
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import SupportsFloat, TypeVar
 
     _Made = TypeVar("_Made")
     _Name = TypeVar("_Name", bound=str)
 
 MOST = (1 << 63) - 1  # of an extent
-TEXT = (str, bytes, bytearray)
-_NO_REALS = (*TEXT, bool, np.bool_, np.complexfloating, np.ndarray)  # what float() would take, or a part of it
+_TEXT = (str, bytes, bytearray)
+_NO_REALS = (*_TEXT, bool, np.bool_, np.complexfloating, np.ndarray)  # what float() would take, or a part of it
 
 
 class Immutable:
@@ -74,6 +74,17 @@ def integer(name: str, value: SupportsIndex, least: int = 1) -> int:
     if number > MOST:
         raise ValueError(f"{name} must be at most {MOST}, got {value!r}")
     return number
+
+
+def integers(name: str, values: SupportsIndex | Iterable[SupportsIndex], alone: bool = False) -> tuple[int, ...]:
+    """`alone`: one that is in no sequence will do."""
+    given: Any = values.tolist() if isinstance(values, np.ndarray) else values
+    try:
+        if isinstance(given, _TEXT):
+            raise TypeError
+        return tuple(index(value) for value in ((given,) if alone and isinstance(given, SupportsIndex) else given))
+    except TypeError:
+        raise TypeError(f"{name} must be integers, got {values!r}") from None
 
 
 def finite(name: str, value: SupportsFloat) -> float:

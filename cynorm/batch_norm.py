@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsIndex
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from cynorm import _batch_norm
 from cynorm._batch_norm import BatchNormGradients
-from cynorm._parameters import TEXT, Immutable, choice, finite, flag, index, integer, share
+from cynorm._parameters import Immutable, choice, finite, flag, integer, integers, share
 from cynorm.layout import parse
 
 if TYPE_CHECKING:
@@ -523,13 +521,7 @@ class BatchNorm(Immutable):
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:
-    given = axes.tolist() if isinstance(axes, np.ndarray) else axes
-    try:
-        if isinstance(given, TEXT):
-            raise TypeError
-        numbers = [index(axis) for axis in ((given,) if isinstance(given, SupportsIndex) else given)]
-    except TypeError:
-        raise TypeError(f"axes must be integers, got {axes!r}") from None
+    numbers = integers("axes", axes, alone=True)
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"axes must not repeat, got {axes!r}")
     for axis in numbers:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cynorm._parameters import MOST, TEXT, finite, index, integer
+from cynorm._parameters import MOST, finite, index, integer, integers
 from cynorm._tensor import checked, keyword_arguments, remembered
 from cynorm._workspace import Workspace
 from cynorm.batch_norm import BatchNorm
@@ -263,12 +263,7 @@ def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") ->
 
 
 def _sizes(name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
-    try:
-        if isinstance(values, TEXT):
-            raise TypeError
-        sizes = tuple(index(value) for value in values)
-    except TypeError:
-        raise TypeError(f"{name} must be integers, got {values!r}") from None
+    sizes = integers(name, values)
     if any(size < 0 for size in sizes):
         raise ValueError(f"{name} must not be negative, got {sizes}")
     if any(size > MOST for size in sizes):

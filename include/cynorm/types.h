@@ -77,20 +77,6 @@ static inline vec FN(load)(const real *p) {
 
 static inline void FN(store)(real *p, vec v) { memcpy(p, &v, sizeof v); }
 
-/* The first n lanes of memory; the others are zero. */
-static inline vec FN(load_part)(const real *p, int64_t n) {
-    vec v = {0};
-    memcpy(&v, p, (size_t)n * sizeof(real));
-    return v;
-}
-
-static inline vec FN(load_n)(const real *p, int64_t n) { return n == VL ? FN(load)(p) : FN(load_part)(p, n); }
-
-static inline void FN(store_n)(real *p, vec v, int64_t n) {
-    if (n == VL) FN(store)(p, v);
-    else memcpy(p, &v, (size_t)n * sizeof(real));
-}
-
 static inline vec FN(select)(ivec mask, vec yes, vec no) {
     return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask));
 }
@@ -366,6 +352,10 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
         memcpy(p, part, (size_t)(n * cynorm_itemsize(dtype)));
     }
 }
+
+/* The same of reals. */
+static inline vec FN(load_n)(const real *p, int64_t n) { return FN(get)((const char *)p, CYNORM_COMPUTE, n); }
+static inline void FN(store_n)(real *p, vec v, int64_t n) { FN(put)((char *)p, v, CYNORM_COMPUTE, n); }
 
 /* The same past the cache; p is aligned to the vector's storage. */
 CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
