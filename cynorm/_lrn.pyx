@@ -6,6 +6,7 @@ at a time, and a slab has up to three levels, the innermost first:
 
     across, channels innermost   stream pixels     slab channels x pixels           window inside the slab
     across, blocked              stream pixels     slab block x blocks x pixels     window inside the slab, over both
+    across, few pixels           stream images     slab pixels x channels           window inside the slab
     across, otherwise            stream channels   slab pixels                      window along the stream
     within, W innermost          stream H (or D)   slab W (x H) x planes            windows both ways
     within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
@@ -26,8 +27,8 @@ from cynorm._kernels cimport (
 )
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
-    aligned, check_layout, check_overlap, check_same, describe, describe_output, describe_shape, elements_of,
-    empty_like, same_memory, total_bytes, zero_padding,
+    aligned, check_layout, check_overlap, check_same, clear_bytes, describe, describe_output, describe_shape,
+    elements_of, empty_like, same_memory, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache
 from libc.stdint cimport int64_t
@@ -46,6 +47,9 @@ cdef enum:
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about as many
     SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache
+    BESIDE = 9                      # elements: in planes of no more, channels are not streamed,
+    BESIDE_WIDE = 6                 # or, of float64, so many,
+    BESIDE_MOST = 1 << 14           # if all of an image are as few
     STREAMING = 1 << 23             # bytes moved from which on dst bypasses the cache
 
 # One axis of a problem: where the tensors lie along it, and its window.
@@ -68,6 +72,7 @@ ctypedef struct plan_t:
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
     int64_t cuts[4]                 # how many such
     int64_t tiles, wanted           # how many there are, how many the threads would like
+    int64_t padding                 # channels behind the last one of a row that are zeros in dst
     bint backward
     const char *traversal
 
@@ -170,6 +175,12 @@ cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
     return &kernels().real[plan.tile.src.dtype == CYNORM_F64]
 
 
+cdef bint beside_window(const axis_t *pixels, const axis_t *channels, int64_t itemsize) noexcept nogil:
+    """Whether channels of few pixels, which follow on, are all in a slab."""
+    return (pixels.extent <= (BESIDE_WIDE if itemsize == 8 else BESIDE)
+            and pixels.extent * channels.extent <= BESIDE_MOST and mergeable(channels, pixels))
+
+
 cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, int64_t itemsize, bint transposable,
                            plan_t *plan) noexcept nogil:
     """Give each axis its place: streamed, a level of the slab, or outer."""
@@ -205,6 +216,12 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
             plan.level[0] = windowed[w - 1]
             levels = 1
             w -= 1
+        elif not p.within_channel and f > 0 and beside_window(&free_axes[0], &windowed[0], itemsize):
+            plan.level[0] = free_axes[0]
+            plan.level[1] = windowed[0]
+            levels = 2
+            taken = 1
+            w = 0
         else:
             plan.level[0] = free_axes[0]
             levels = taken = 1
@@ -476,6 +493,14 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     t.grouped = plan.grouped
 
 
+cdef bint rows_end_in_padding(const cynorm_tensor *const *views, const plan_t *plan) noexcept nogil:
+    """Whether what follows the channels of a block, or of its part that exists, follows each row of a tile."""
+    cdef const cynorm_tensor *dst = views[DST]
+    cdef int64_t size = cynorm_itemsize(dst.dtype)
+    return (dst.strides[dst.ndim - 1] == size and dst.shape[dst.ndim - 1] > 1 and plan.level[0].stride[DST] == size
+            and plan.cuts[0] == 1 and (not plan.joint or plan.cuts[1] == 1))
+
+
 # ---- tiles ----
 
 cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before, int64_t after,
@@ -533,6 +558,24 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
         kernels_of(plan).lrn_backward(&t)
     else:
         kernels_of(plan).lrn_forward(&t)
+    if plan.padding:
+        clear_padding(plan, &t)
+
+
+cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept nogil:
+    """Behind a tile's rows, or, where they are of blocks, at the end of those of the last one."""
+    cdef int64_t size = cynorm_itemsize(t.dst.dtype), nbytes = plan.padding * size, v, i, j
+    cdef int64_t count[3]
+    cdef int64_t first = t.count[1] - 1 if plan.joint else 0
+    cdef char *p = t.dst.data + t.count[0] * size - (nbytes if plan.joint else 0)
+    for i in range(3):
+        count[i] = t.count[i]
+    for v in range(t.begin, t.end):
+        if plan.grouped >= 0 and v == t.extent - 1:
+            count[plan.grouped] = t.last_group
+        for i in range(count[2]):
+            for j in range(first, count[1]):
+                clear_bytes(p + v * t.dst.streamed + i * t.dst.stride[2] + j * t.dst.stride[1], nbytes)
 
 
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
@@ -598,12 +641,16 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
     cdef const cynorm_tensor *parts[VIEWS]
     cdef int64_t nbytes = total_bytes(views[SRC]), valid, first, count
     cdef int half, i, team
+    cdef bint cleared
     if nbytes == 0:
         return 0
     team = team_size(num_threads, nbytes)
     valid = p.channels % p.block if p.block else 0
+    cleared = False
     if valid == 0 or not p.within_channel:
         make_plan(p, views, backward, team, &plan)
+        cleared = valid and rows_end_in_padding(views, &plan)
+        plan.padding = p.block - valid if cleared else 0
         if run_plan(&plan, team) < 0:
             return -1
     else:
@@ -623,9 +670,11 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
                         part[i].shape[part[i].ndim - 1] = valid
                     parts[i] = &part[i]
             make_plan(p, parts, backward, team, &plan)
+            cleared = half == 1 and rows_end_in_padding(parts, &plan)
+            plan.padding = p.block - valid if cleared else 0
             if run_plan(&plan, team) < 0:
                 return -1
-    if valid:
+    if valid and not cleared:
         zero_padding(views[DST], valid)
     return 0
 

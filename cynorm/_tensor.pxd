@@ -1,5 +1,6 @@
 from cynorm._kernels cimport cynorm_tensor
 from libc.stdint cimport int64_t
+from libc.string cimport memset
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
 cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src)
@@ -21,3 +22,27 @@ cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1
 cdef int64_t elements_of(const cynorm_tensor *t) noexcept nogil
 cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil
 cdef void *aligned(void *p) noexcept nogil
+
+
+cdef inline void clear_bytes(char *p, int64_t n) noexcept nogil:
+    """Fewer than 128, by stores that may overlap: a call of memset, which loops would become, takes longer."""
+    if n >= 64:
+        memset(p, 0, 64)
+        memset(p + n - 64, 0, 64)
+    elif n >= 32:
+        memset(p, 0, 32)
+        memset(p + n - 32, 0, 32)
+    elif n >= 16:
+        memset(p, 0, 16)
+        memset(p + n - 16, 0, 16)
+    elif n >= 8:
+        memset(p, 0, 8)
+        memset(p + n - 8, 0, 8)
+    elif n >= 4:
+        memset(p, 0, 4)
+        memset(p + n - 4, 0, 4)
+    elif n >= 2:
+        memset(p, 0, 2)
+        memset(p + n - 2, 0, 2)
+    elif n > 0:
+        p[0] = 0

@@ -263,6 +263,7 @@ def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dty
     ("NHWC", "across_channels", (2, 75, 2, 3)),
     ("nChw16c", "across_channels", (2, 75, 2, 3)),
     ("NCHW", "across_channels", (2, 75, 5, 7)),
+    ("NCHW", "across_channels", (3, 75, 2, 3)),
     ("NCW", "within_channel", (2, 7, 75)),
     ("NCHW", "within_channel", (2, 3, 2, 75)),
     ("NCHW", "within_channel", (1, 3, 37, 75)),
@@ -289,6 +290,31 @@ def test_every_width(width, region):
     for dtype, local_size in itertools.product(reference.DTYPES, (3, 5)):
         check((2, 6, width), dtype, "NCW", local_size=local_size, region=region)
         check((1, 5, 3, width), dtype, "NCHW", local_size=local_size, region=region)
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", [(3, 37, 2, 1), (40, 18, 1, 2), (2, 300, 2, 3), (17, 100, 2, 2), (2, 4200, 2, 2)], ids=str)
+def test_small_planes(shape, dtype):
+    """Channels of few pixels are all in one slab: with the bits of larger planes, in place and sliced as well."""
+    src, diff_dst = draw_pair(shape, dtype)
+    larger = [np.zeros((*shape[:3], shape[3] + 9), dtype) for _ in range(2)]
+    wider = [np.zeros((shape[0], shape[1] + 3, *shape[2:]), dtype) for _ in range(2)]
+    for array, large, more in zip((src, diff_dst), larger, wider, strict=True):
+        large[..., : shape[3]] = array
+        more[:, 2:-1] = array
+    for local_size, window in ((2, "torch"), (3, "onnx"), (5, "onnx"), (9, "onnx"), (32, "torch"), (32, "onnx")):
+        lrn = cynorm.LRN(local_size, 1.0, window=window)
+        if local_size < 9:
+            check(shape, dtype, local_size=local_size, window=window)
+        dst, diff_src = lrn.forward(src, num_threads=2), lrn.backward(diff_dst, src, num_threads=2)
+        assert_same_bits(dst, lrn.forward(larger[0])[..., : shape[3]], "dst")
+        assert_same_bits(diff_src, lrn.backward(larger[1], larger[0])[..., : shape[3]], "diff_src")
+        assert_same_bits(lrn.forward(wider[0][:, 2:-1]), dst, "dst of a slice")
+        assert_same_bits(lrn.backward(wider[1][:, 2:-1], wider[0][:, 2:-1]), diff_src, "diff_src of a slice")
+        out = diff_dst.copy()
+        assert_same_bits(lrn.backward(out, src, out=out), diff_src, "diff_src in place")
+        out = src.copy()
+        assert_same_bits(lrn.forward(out, out=out), dst, "dst in place")
 
 
 @pytest.mark.parametrize("local_size", [3, 5, 9])
