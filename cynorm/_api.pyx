@@ -147,7 +147,7 @@ cdef int batch_norm(const cynorm_bn *p, const cynorm_bn_call *call, int num_thre
     cdef int status = check_batch_norm(p, call)
     if status != CYNORM_OK:
         return status
-    return CYNORM_NO_MEMORY if _batch_norm.bn_run(p, call, num_threads) < 0 else CYNORM_OK
+    return CYNORM_NO_MEMORY if _batch_norm.bn_run(p, call, 0, num_threads) < 0 else CYNORM_OK
 
 
 cdef int64_t batch_norm_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:

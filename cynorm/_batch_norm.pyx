@@ -7,6 +7,9 @@ merged. The innermost one is a row:
     reduced innermost   row: reduced axis   group: innermost kept axis   groups: next reduced axis   (NCHW)
     kept innermost      row: kept axis      -                            groups: first reduced axis  (NHWC)
 
+Where the reduced row is a small plane, there are many of them and the kept axis follows on, both are one kept row:
+a statistic has as many columns there, which are summed on their own first (`spread_rows`).
+
 What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
 worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
 chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
@@ -56,8 +59,9 @@ from cynorm._tasks cimport (
     cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_outputs, check_overlap, check_same, describe, describe_output, describe_parameter,
-    describe_shape, elements_of, empty_like, new_array, real_dtype, same_memory, total_bytes, zero_padding,
+    aligned, check_layout, check_outputs, check_overlap, check_same, clear_bytes, describe, describe_output,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, same_memory, total_bytes,
+    zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache
 from libc.stdint cimport int64_t
@@ -67,12 +71,17 @@ from libc.string cimport memmove, memset
 cdef enum:
     VIEWS = 7                       # CYNORM_BN_VIEWS
     AXES = 8
+    VECTOR = 16                     # statistics: pieces of rows have whole vectors
     ROW = 4096                      # elements: a longer kept row is cut
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
     SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
     REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
     SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile, or while which those that follow are fetched
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
+    SPREAD = 49                     # elements: no longer reduced row is a part of a kept one,
+    SPREAD_WIDE = 8                 # of float64,
+    SPREAD_IMAGES = 8               # where there are as many rows, and as many as elements, at least;
+    SPREAD_COLUMNS = 512            # pieces of these have as many columns at least
     RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
     ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
     SHORT = 256                     # fewer than these are joined by the next axis of statistics
@@ -146,15 +155,18 @@ ctypedef struct plan_t:
     axis_t reduced[AXES]
     int kepts, reduceds
     int64_t statistics, count       # their number, and how many elements each is of
+    int64_t spread                  # elements of a row that share a statistic where they are kept
     int64_t repeat                  # groups taken as one row, where rows are short and follow on
     int64_t cut, cuts               # of the kept row or the group: statistics of a unit
     int64_t units
+    int64_t blocks_extent, last_blocks  # of the axis whose entries are a tile's blocks: all, and of its last tile
     int64_t row_cut, row_cuts       # of the reduced row
     int64_t groups_cut, groups_cuts
     int64_t others, others_cut, others_cuts     # all further reduced axes together
     int64_t chunks
     int64_t sums_bytes              # of one chunk
     int64_t parts                   # of these, and of coefficients: those of blocks may follow on
+    int64_t padding                 # statistics at the end of the last unit whose results are zeros
     int packing                     # how often a view is packed or unpacked
     bint two_units_fit              # the cache, so that the next one is worth fetching early
 
@@ -176,6 +188,11 @@ cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
 
 cdef int64_t round_up(int64_t a, int64_t b) noexcept nogil:
     return ceil_div(a, b) * b
+
+
+cdef int64_t even_part(int64_t whole, int64_t most) noexcept nogil:
+    """How many at a time, that parts differ little."""
+    return ceil_div(whole, ceil_div(whole, most))
 
 
 cdef int64_t distance(int64_t stride) noexcept nogil:
@@ -247,9 +264,27 @@ cdef void place_axes(plan_t *plan) noexcept nogil:
             plan.reduceds += 1
 
 
-cdef axis_t *statistics_axis(plan_t *plan) noexcept nogil:
+cdef const axis_t *statistics_axis(const plan_t *plan) noexcept nogil:
     """The one of a tile."""
     return &plan.row if plan.tile.kept_inner else &plan.group
+
+
+cdef int64_t extent_of_statistics(const plan_t *plan) noexcept nogil:
+    return statistics_axis(plan).extent / plan.spread
+
+
+cdef void spread_rows(plan_t *plan) noexcept nogil:
+    """Reduced rows so short that each is mostly overhead become parts of kept ones, where these are many."""
+    cdef int64_t n = plan.row.extent
+    cdef int64_t most = SPREAD_WIDE if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else SPREAD
+    if plan.tile.kept_inner or plan.tile.packs or plan.group.extent == 1 or n == 1 or n > most:
+        return
+    if plan.count < n * max(n, SPREAD_IMAGES) or not follows_on(&plan.group, &plan.row):
+        return
+    plan.spread = n
+    plan.row.extent *= plan.group.extent
+    plan.group.extent = 1
+    plan.tile.kept_inner = True
 
 
 cdef bint follows_on_in(int view, const axis_t *outer, const axis_t *inner) noexcept nogil:
@@ -260,8 +295,10 @@ cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
     """So many of the next axis of statistics are a tile's, no longer of what enumerates units."""
     cdef axis_t *blocks = &plan.kept[0]
     cdef int i
+    plan.blocks_extent = blocks.extent
+    plan.last_blocks = (blocks.extent - 1) % count + 1
     if count < blocks.extent:
-        blocks.extent /= count
+        blocks.extent = ceil_div(blocks.extent, count)
         for i in range(VIEWS):
             blocks.stride[i] *= count
         return
@@ -272,13 +309,11 @@ cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
 
 cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
     """A task is of several blocks where one is hardly worth its calls."""
-    cdef int64_t unit = plan.row.extent * plan.count * itemsize, count
+    cdef int64_t unit = plan.row.extent * (plan.count / plan.spread) * itemsize, count
     cdef int i
     if not plan.tile.kept_inner or plan.tile.packs or plan.kepts == 0 or plan.row.extent > ROW or 2 * unit > SHORT_SLAB:
         return
-    count = min(plan.kept[0].extent, SHORT_SLAB / unit)
-    while plan.kept[0].extent % count:
-        count -= 1
+    count = even_part(plan.kept[0].extent, SHORT_SLAB / unit)
     plan.tile.blocks = count
     for i in range(VIEWS):
         plan.tile.view[i].block = plan.kept[0].stride[i]
@@ -288,7 +323,7 @@ cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
 cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
     """Where views differ in whether the next axis of statistics follows on from the tile's, a short one, it
     joins that; where the two are apart in the leading view, it is one of blocks."""
-    cdef axis_t *axis = statistics_axis(plan)
+    cdef axis_t *axis = &plan.row if plan.tile.kept_inner else &plan.group
     cdef axis_t *blocks = &plan.kept[0]
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.view[lead].dtype), count
     cdef bint any_follows = False
@@ -314,9 +349,7 @@ cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
         axis.extent *= blocks.extent
         count = blocks.extent
     else:
-        count = min(blocks.extent, ACROSS / (axis.extent * max(itemsize, 2)))
-        while blocks.extent % count:
-            count -= 1
+        count = even_part(blocks.extent, ACROSS / (axis.extent * max(itemsize, 2)))
         plan.tile.blocks = count
     take_blocks(plan, count)
 
@@ -329,7 +362,7 @@ cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept n
     plan.kind = call.kind
     merge_axes(call, lead, plan)
     place_axes(plan)
-    plan.tile.blocks = 1
+    plan.tile.blocks = plan.spread = 1
     for i in range(VIEWS):
         if call.data[i] == NULL:
             continue
@@ -345,6 +378,7 @@ cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept n
             plan.packing += 1
             if i in (CYNORM_BN_SRC, CYNORM_BN_DIFF_DST) and call.kind != FORWARD_INFERENCE:
                 plan.packing += 1
+    spread_rows(plan)
 
 
 cdef bint repeats(const plan_t *plan) noexcept nogil:
@@ -359,7 +393,8 @@ cdef bint repeats(const plan_t *plan) noexcept nogil:
 
 
 cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), unit, tasks, want, whole, even, extent, least
+    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), rows = plan.count / plan.spread
+    cdef int64_t unit, tasks, want, whole, even, extent, least
     cdef int i
     cdef bint kept_inner = plan.tile.kept_inner
     plan.repeat = 1
@@ -380,6 +415,9 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
             if n * whole * max(itemsize, 4) <= REPEATED << (plan.kind == FORWARD_INFERENCE):
                 plan.repeat = min(plan.groups.extent, whole)
         plan.cut = min(n, ROW)
+        if plan.spread > 1:
+            want = min(ROW, max(SPREAD_COLUMNS, UNIT / (rows * itemsize))) / plan.spread
+            plan.cut = min(n / plan.spread, max(want / VECTOR, 1) * VECTOR)
     else:
         want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
         if plan.kind == FORWARD_INFERENCE:  # in the order of memory
@@ -388,7 +426,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
             if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):
                 want = across  # whole runs of memory that lies the other way round
         plan.cut = min(want, plan.group.extent)
-    extent = statistics_axis(plan).extent
+    extent = extent_of_statistics(plan)
     if plan.tile.packs and plan.cut > across:
         plan.cut = round_up(ceil_div(extent, ceil_div(extent, across)), 64 / itemsize)
     if plan.split:
@@ -405,10 +443,10 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
     tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
     want = 1
     if plan.units < tasks:
-        want = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, plan.count / CHUNK_ROWS))
+        want = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, rows / CHUNK_ROWS))
         if kept_inner:
             whole = 1  # a power of two, which as many threads share evenly
-            while 2 * whole <= want and 4 * whole * whole * MERGE <= plan.count:
+            while 2 * whole <= want and 4 * whole * whole * MERGE <= rows:
                 whole *= 2
             want = whole
     plan.others_cut = ceil_div(plan.others, min(want, plan.others))
@@ -464,11 +502,18 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
         1 if call.data[CYNORM_BN_DIFF_DST] == NULL else 2) <= TWO_UNITS
     t.split = plan.split or plan.cut
     t.repeat = plan.repeat
-    t.row = plan.cut * plan.repeat
+    t.row = plan.cut * plan.spread * plan.repeat
     plan.sums_bytes = t.blocks * kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row)
     plan.parts = t.blocks
     if plan.repeat == 1 and kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row + 1) > plan.sums_bytes / t.blocks:
         plan.parts = 1  # rows fill their vectors
+
+
+cdef bint ends_in_padding(const cynorm_bn_call *call, const plan_t *plan) noexcept nogil:
+    """Whether a block's last channels, if they are padding, are the last ones of the last unit, all in one row."""
+    cdef int last = call.data[CYNORM_BN_SRC].ndim - 1
+    return (plan.tile.kept_inner and plan.tile.packs == 0 and plan.spread == 1 and plan.cuts == 1
+            and plan.inner_axes[0] == last and (plan.kepts == 0 or plan.row.extent == plan.inner_extent[0]))
 
 
 cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
@@ -565,12 +610,16 @@ cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tens
 
 
 cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
-    """From one value per statistic to `repeat` copies of each row, in place."""
+    """From one value per statistic to one per column, and `repeat` copies of each row, in place."""
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     cdef int64_t nbytes = plan.row.extent * size, i, j
+    if plan.spread > 1:
+        for i in range(plan.statistics - 1, -1, -1):
+            for j in range(plan.spread - 1, -1, -1):
+                memmove(array + (i * plan.spread + j) * size, array + i * size, size)
     if plan.repeat == 1:
         return
-    for i in range(plan.statistics / plan.row.extent - 1, -1, -1):
+    for i in range(plan.statistics * plan.spread / plan.row.extent - 1, -1, -1):
         for j in range(plan.repeat - 1, -1, -1):
             memmove(array + (i * plan.repeat + j) * nbytes, array + i * nbytes, nbytes)
 
@@ -587,9 +636,9 @@ cdef void shift(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogi
 
 cdef void shift_statistics(const plan_t *plan, cynorm_bn_tile *t, int64_t by) noexcept nogil:
     """Likewise along the axis of statistics, which may be of blocks: these may even all be one."""
-    cdef const axis_t *axis = &plan.row if t.kept_inner else &plan.group
+    cdef const axis_t *axis = statistics_axis(plan)
     cdef int i
-    shift(t, axis, by)
+    shift(t, axis, by * plan.spread)
     if not plan.split:
         return
     for i in range(CYNORM_BN_MASK):
@@ -613,13 +662,23 @@ cdef void turn(cynorm_bn_tile *t, const axis_t *groups, int64_t last) noexcept n
         t.view[i].stride[2] = -t.view[i].stride[2]
 
 
+cdef int64_t blocks_of(const plan_t *plan, int64_t unit) noexcept nogil:
+    """How many a unit has."""
+    if plan.tile.blocks == 1 or (unit + 1) % ceil_div(plan.blocks_extent, plan.tile.blocks):
+        return plan.tile.blocks
+    return plan.last_blocks
+
+
 cdef int64_t unit_position(const plan_t *plan, int64_t unit, int64_t *n) noexcept nogil:
     """The first statistic of a unit, and their number."""
-    cdef int64_t extent = plan.row.extent if plan.tile.kept_inner else plan.group.extent
-    cdef int64_t at = unit % plan.cuts * plan.cut
-    n[0] = min(plan.cut, extent - at) * plan.tile.blocks
-    extent *= plan.tile.blocks
-    return unit / plan.cuts * extent + at
+    cdef int64_t extent = extent_of_statistics(plan), at = unit % plan.cuts * plan.cut, tiles
+    if plan.tile.blocks == 1:
+        n[0] = min(plan.cut, extent - at)
+        return unit / plan.cuts * extent + at
+    # of one cut
+    tiles = ceil_div(plan.blocks_extent, plan.tile.blocks)
+    n[0] = extent * blocks_of(plan, unit)
+    return (unit / tiles * plan.blocks_extent + unit % tiles * plan.tile.blocks) * extent
 
 
 cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcept nogil:
@@ -629,10 +688,11 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     cdef cynorm_bn_unit u
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     cdef int64_t one = first * size
-    cdef int64_t each = one * plan.repeat
+    cdef int64_t each = one * plan.repeat * plan.spread
     u.n = n
     u.kept_inner = plan.tile.kept_inner
     u.repeat = plan.repeat
+    u.spread = plan.spread
     u.count = plan.count
     u.epsilon = s.epsilon
     u.sums = sums
@@ -661,14 +721,15 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
         k.bn_coefficients(&u)
 
 
-cdef void finish_parts(const state_t *s, int64_t first, int64_t n, char *sums) noexcept nogil:
+cdef void finish_unit(const state_t *s, int64_t unit, char *sums) noexcept nogil:
     """Likewise of a unit."""
-    cdef int64_t parts = s.plan.parts, i
+    cdef int64_t parts = 1 if s.plan.parts == 1 else blocks_of(s.plan, unit), n, i
+    cdef int64_t first = unit_position(s.plan, unit, &n)
     n /= parts
     for i in range(parts):
         finish(s, first + i * n, n, sums)
         if sums != NULL:
-            sums += s.plan.sums_bytes / parts
+            sums += s.plan.sums_bytes / s.plan.parts
 
 
 cdef void fetch_ahead(cynorm_bn_tile *t, const plan_t *plan, int which, int view) noexcept nogil:
@@ -680,6 +741,20 @@ cdef void fetch_ahead(cynorm_bn_tile *t, const plan_t *plan, int which, int view
         t.jump[which] = next_one - images.extent * images.stride[view]
 
 
+cdef void clear_padding(const plan_t *plan, const cynorm_bn_tile *t, int view, int64_t n, int64_t count,
+                        int64_t images) noexcept nogil:
+    """At the end of rows of n elements, those of the last block, of which there are `count` in each image."""
+    cdef const cynorm_bn_view *v = &t.view[view]
+    cdef int64_t size = cynorm_itemsize(v.dtype), nbytes = plan.padding * size, i, j
+    cdef char *p
+    if v.data == NULL:
+        return
+    for i in range(images):
+        p = v.data + (t.blocks - 1) * v.block + i * plan.reduced[0].stride[view] + n * size - nbytes
+        for j in range(count):
+            clear_bytes(p + j * plan.groups.stride[view], nbytes)
+
+
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch,
                 bint ahead) noexcept nogil:
     """One step over a chunk of a unit; `ahead`: the next unit is fetched early."""
@@ -689,7 +764,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     cdef int64_t n, at, other, end, count, whole, slab, images = 1
     cdef int i
-    cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * size
+    cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * plan.spread * size
     memmove(&t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
     t.scratch = scratch
     t.sums = sums
@@ -704,11 +779,11 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         t.slope = s.array[SLOPE] + each
         t.offset = s.array[OFFSET] + each
     t.count[1] = 1
+    t.blocks = blocks_of(plan, unit)
+    shift_statistics(plan, &t, unit % plan.cuts * plan.cut)
     if t.kept_inner:
-        shift_statistics(plan, &t, unit % plan.cuts * plan.cut)
-        t.count[0] = n / t.blocks
+        t.count[0] = n / t.blocks * plan.spread
     else:
-        shift_statistics(plan, &t, unit % plan.cuts * plan.cut)
         t.count[1] = n
         at = chunk % plan.row_cuts * plan.row_cut
         shift(&t, &plan.row, at)
@@ -758,6 +833,9 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
             t.repeat = plan.repeat
             for i in range(VIEWS):
                 t.view[i].stride[2] = plan.groups.stride[i] * t.repeat
+        if plan.padding and step == COMBINE and unit == plan.units - 1:
+            clear_padding(plan, &t, CYNORM_BN_DST, n, count, images)
+            clear_padding(plan, &t, CYNORM_BN_DIFF_ADD, n, count, images)
         shift_all(&t, plan.reduced, plan.reduceds, other, -1)
         other += images
 
@@ -768,7 +846,7 @@ cdef int64_t scratch_bytes(const plan_t *plan) noexcept nogil:
 
 cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t unit = task / plan.chunks, chunk = task % plan.chunks, first, n
+    cdef int64_t unit = task / plan.chunks, chunk = task % plan.chunks
     cdef char *sums = scratch + scratch_bytes(plan)
     if s.sums != NULL:
         sums = s.sums + task * plan.sums_bytes
@@ -776,8 +854,7 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
         memset(sums, 0, plan.sums_bytes)
         visit(s, unit, chunk, SUMS, sums, scratch, False)
     if steps & FINISH and cynorm_count(&s.summed[unit]) == plan.chunks - 1:
-        first = unit_position(plan, unit, &n)
-        finish_parts(s, first, n, sums - chunk * plan.sums_bytes)
+        finish_unit(s, unit, sums - chunk * plan.sums_bytes)
     if steps & COMBINE:
         visit(s, unit, chunk, COMBINE, sums, scratch, steps & FINISH and plan.two_units_fit)
 
@@ -847,7 +924,7 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
 
 cdef int run_plan(state_t *s, int team) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t unit, first, n
+    cdef int64_t unit
     s.phases = 1
     team = min(team, plan.units * plan.chunks)
     s.by_units = (plan.chunks > 1 and plan.units % team == 0 and plan.units >= EVENLY * team
@@ -865,15 +942,14 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
             finish(s, 0, plan.statistics, NULL)
         else:
             for unit in range(plan.units):
-                first = unit_position(plan, unit, &n)
-                finish_parts(s, first, n, NULL)
+                finish_unit(s, unit, NULL)
     return run_phases(s, team)
 
 
 # ---- calls ----
 
-cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads) noexcept nogil:
-    """-1 where memory cannot be had."""
+cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, int num_threads) noexcept nogil:
+    """`valid`: how many channels of the last block there are, if not all. -1 where memory cannot be had."""
     cdef plan_t plan
     cdef state_t s
     cdef const cynorm_tensor **t = <const cynorm_tensor **>call.parameter
@@ -886,9 +962,12 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads)
     make_plan(p, call, &plan)
     if plan.statistics == 0:
         return 0
+    if valid and ends_in_padding(call, &plan):
+        plan.padding = plan.inner_extent[0] - valid
     if not backward and call.data[CYNORM_BN_MASK] != NULL:
         each = plan.row.extent * (plan.groups.extent if plan.repeat > 1 else 1)
-        if each % 8 or (plan.tile.kept_inner and plan.cuts > 1 and plan.cut % 8):  # rows, or units, share bytes
+        # rows, or units, share bytes
+        if each % 8 or (plan.tile.kept_inner and plan.cuts > 1 and plan.cut * plan.spread % 8):
             memset(call.data[CYNORM_BN_MASK].data, 0, ceil_div(plan.statistics * plan.count, 8))
     s.plan = &plan
     s.epsilon = p.epsilon
@@ -896,7 +975,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads)
     # load_row writes whole vectors, and coefficients are read so
     size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
     one = round_up((plan.statistics + 16) * size, 64)
-    each = round_up((plan.statistics * plan.repeat + 16) * size, 64)
+    each = round_up((plan.statistics * plan.repeat * plan.spread + 16) * size, 64)
     for i in range(ARRAYS if backward else DIFF_SCALES):
         at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
     memory = <char *>calloc(at + 64, 1)
@@ -932,6 +1011,10 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads)
             s.sums = <char *>aligned(sums)
         status = run_plan(&s, team_size(num_threads, nbytes))
         free(sums)
+    if valid and not plan.padding:
+        zero_padding(call.data[CYNORM_BN_DST], valid)
+        if call.data[CYNORM_BN_DIFF_ADD] != NULL:
+            zero_padding(call.data[CYNORM_BN_DIFF_ADD], valid)
     if status == 0:
         if call.kind == FORWARD_TRAINING:
             store_parameter(&s, t[MEAN], MEANS)
@@ -1148,6 +1231,7 @@ cdef class Problem:
         cdef unsigned reduced
         cdef unsigned *constant = NULL
         cdef int threads = requested_threads(num_threads), status
+        cdef int64_t valid
         cdef bint keeps_shift = False
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x, not training)
@@ -1155,6 +1239,7 @@ cdef class Problem:
         call.data[CYNORM_BN_SRC] = &x
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
+        valid = self.padding(&x)
         given_mean, given_variance = mean, variance
         out_mean = out_variance = array = None
         if training:
@@ -1202,7 +1287,7 @@ cdef class Problem:
         call.parameter[VARIANCE] = &t[VARIANCE]
         if workspace is None:
             with nogil:
-                status = bn_run(&p, &call, threads)
+                status = bn_run(&p, &call, valid, threads)
         else:
             workspace.acquire()
             try:
@@ -1229,7 +1314,7 @@ cdef class Problem:
                         call.parameter[KEPT_SHIFT] = &kept[SHIFT_ROW]
                 workspace.notes = add is not None, workspace.notes
                 with nogil:
-                    status = bn_run(&p, &call, threads)
+                    status = bn_run(&p, &call, valid, threads)
                 if status == 0:
                     workspace.owner = self.owner
             finally:
@@ -1237,7 +1322,6 @@ cdef class Problem:
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
         if self.padding(&x):
-            zero_padding(&d, self.padding(&x))
             if running_mean is not None:
                 self.finished(running_mean, running_mean, new_mean, &x)
             if running_variance is not None:
@@ -1255,6 +1339,7 @@ cdef class Problem:
         cdef cynorm_bn_call call
         cdef unsigned reduced
         cdef int threads = requested_threads(num_threads), status, rows
+        cdef int64_t valid
         array = add = None
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x)
@@ -1263,6 +1348,7 @@ cdef class Problem:
         call.data[CYNORM_BN_DIFF_DST] = &g
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
+        valid = self.padding(&x)
         diff_dst = describe(diff_dst, "diff_dst", &g)
         check_same(&g, "diff_dst", &x, "src")
         if (mean is None) != (variance is None):
@@ -1309,7 +1395,7 @@ cdef class Problem:
         call.parameter[DIFF_SHIFT] = &t[DIFF_SHIFT]
         if workspace is None:
             with nogil:
-                status = bn_run(&self.p, &call, threads)
+                status = bn_run(&self.p, &call, valid, threads)
         else:
             workspace.acquire()
             try:
@@ -1339,15 +1425,11 @@ cdef class Problem:
                         out_add = empty_like(src, &e)
                     call.data[CYNORM_BN_DIFF_ADD] = &e
                 with nogil:
-                    status = bn_run(&self.p, &call, threads)
+                    status = bn_run(&self.p, &call, valid, threads)
             finally:
                 workspace.release()
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
-        if self.padding(&x):
-            zero_padding(&d, self.padding(&x))
-            if out_add is not None:
-                zero_padding(&e, self.padding(&x))
         diff_scale = self.finished(out_scale, to_scale, diff_scale, &x, scale)
         diff_shift = self.finished(out_shift, to_shift, diff_shift, &x, scale)
         return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's

@@ -144,7 +144,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
 
     ctypedef struct cynorm_bn_unit:
         int kept_inner
-        int64_t n, repeat, count
+        int64_t n, spread, repeat, count
         double epsilon
         char *sums
         int64_t chunks, chunk_bytes, part_bytes

@@ -961,6 +961,39 @@ def test_every_length_of_several_rows(dtype):
             check_training(case, out=out)
 
 
+@each_dtype
+def test_tasks_of_several_blocks(dtype):
+    """The last task along an axis of short blocks may have fewer of them than the others."""
+    cases = [
+        Case((2, 16 * 107 - 5, 3), dtype, "nCw16c"),
+        Case((5, 71, 3, 16), dtype, axes=(0, 2)),
+        Case((3, 45, 2, 71, 2, 5), dtype, axes=(0, 2, 4)),
+    ]
+    for case in cases:
+        check_training(case, add=True, num_threads=2)
+        check_inference(case, add=True)
+
+
+@each_dtype
+@pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
+@pytest.mark.parametrize(
+    "shape",
+    [(16, 3, 2), (33, 7, 2, 2), (40, 130, 3, 3), (64, 5, 5, 5), (130, 3, 7, 7), (70, 1100, 2, 2), (200, 19, 2, 1, 3)],
+    ids=str,
+)
+def test_small_planes(shape, dtype, relu):
+    """Many planes of few pixels are worked on as rows of all channels, whole and sliced."""
+    layout = {3: "NCW", 4: "NCHW", 5: "NCDHW"}[len(shape)]
+    case = Case(shape, dtype, layout, activation="relu" if relu else None)
+    check_training(case, add=True, relu=relu, num_threads=2)
+    check_inference(case, add=True, relu=relu)
+    case = Case(shape, dtype, layout)
+    wider = Case((shape[0], shape[1] + 3, *shape[2:]), dtype, layout)
+    case.src, case.diff_dst = wider.src[:, 2:-1], wider.diff_dst[:, 2:-1]
+    check_training(case)
+    check_inference(case)
+
+
 # Of (N, blocks, channels of a block, H, W): channels first, last, in blocks.
 BLOCK_ORDERS = [(0, 1, 2, 3, 4), (0, 3, 4, 1, 2), (0, 1, 3, 4, 2)]
 

@@ -55,7 +55,7 @@ def test_lrn_is_the_same_for_any_number_of_threads(layout, region, dtype):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
 @pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
 def test_batch_norm_is_the_same_for_any_number_of_threads(layout, dtype):
-    for shape in ((5, 32, 23, 31), (2, 160, 33, 34), (64, 16, 3, 3)):
+    for shape in ((5, 32, 23, 31), (2, 160, 33, 34), (64, 16, 3, 3), (1500, 24, 2, 2)):
         src, diff_dst = draw(shape, dtype, layout)
         bn = cynorm.BatchNorm(layout=layout, activation="relu")
         results = []

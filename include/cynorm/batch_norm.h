@@ -261,14 +261,6 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
 
 typedef struct { cynorm_vec_f64 half[2]; } wide;
 
-/* VL / 2 floats of memory; the generic conversion would take 256 bits at a time. */
-static inline cynorm_vec_f64 FN(half_get)(const real *p) {
-#ifdef __AVX512F__
-    return (cynorm_vec_f64)_mm512_cvtps_pd(_mm256_loadu_ps(p));
-#else
-    return load_f32_f64(p);
-#endif
-}
 static inline wide FN(wide_of)(vec v) {
 #if defined(__AVX512DQ__)
     return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)),
@@ -279,7 +271,7 @@ static inline wide FN(wide_of)(vec v) {
 #else
     real part[VL];
     FN(store)(part, v);
-    return (wide){{FN(half_get)(part), FN(half_get)(part + VL / 2)}};
+    return (wide){{load_f32_f64(part), load_f32_f64(part + VL / 2)}};
 #endif
 }
 static inline wide FN(wide_add)(wide a, wide b) {
@@ -395,7 +387,7 @@ CYNORM_INLINE vec FN(get_in)(const char *p, int dtype, int64_t m, int half) {
 CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t m) {
 #if !CYNORM_DOUBLE
     if (m == VL && dtype == CYNORM_F32)
-        return (wide){{FN(half_get)((const real *)p), FN(half_get)((const real *)p + VL / 2)}};
+        return (wide){{load_f32_f64(p), load_f32_f64((const real *)p + VL / 2)}};
 #endif
     return FN(wide_of)(FN(get)(p, dtype, m));
 }
@@ -1348,8 +1340,9 @@ static inline int64_t cynorm_bn_lanes(const cynorm_bn_unit *u, int64_t k) {
 
 /* Rounded to float and back. */
 static inline vec cynorm_as_float(vec v) {
-    halfvec half = __builtin_convertvector(v, halfvec);
-    return __builtin_convertvector(half, vec);
+    float half[VL];
+    store_f32_f64(half, v);
+    return load_f32_f64(half);
 }
 
 #endif
@@ -1384,29 +1377,36 @@ static inline double FN(across)(const wide *w) {
 }
 #endif
 
+/* The first of the two sums of a column. */
+static inline const double *FN(column_sums)(const wide *sums, int64_t at) {
+    return (const double *)(sums + at / VL * 2) + at % VL;
+}
+
 /* Sums `which` (0 or 1) of n statistics from k on; the two of a vector follow each other. */
 static inline cynorm_exact FN(sums_of)(const cynorm_bn_unit *u, int64_t k, int64_t n, int which) {
     const wide *sums = (const wide *)u->sums + which;
     double high[CYNORM_BN_LANES] = {0}, low[CYNORM_BN_LANES] = {0};
     cynorm_exact sum = {{0}, {0}};
     if (u->kept_inner) {
-        for (int64_t j = 0, at = k; j < u->repeat; j++, at += u->n) {
-            const double *lane = (const double *)(sums + at / VL * 2) + at % VL;
-            doubles row = {0}, row_low = {0};
-            if (at % VL + CYNORM_BN_LANES <= VL) {
-                row = load_f64(lane);
-                if (CYNORM_DOUBLE) row_low = load_f64(lane + VL);
-            } else {
+        for (int64_t j = 0; j < u->repeat; j++) {
+            const int64_t at = (j * u->n + k) * u->spread;
+            if (u->spread == 1 && at % VL + CYNORM_BN_LANES <= VL) {
+                const double *lane = FN(column_sums)(sums, at);
+                doubles row = load_f64(lane);
+                if (CYNORM_DOUBLE) sum = cynorm_exact_add(sum, (cynorm_exact){row, load_f64(lane + VL)});
+                else sum.high += row;
+                continue;
+            }
+            for (int64_t column = 0; column < u->spread; column++) {
                 for (int64_t i = 0; i < n; i++) {
-                    lane = (const double *)(sums + (at + i) / VL * 2) + (at + i) % VL;
-                    high[i] = *lane;
+                    const double *lane = FN(column_sums)(sums, at + i * u->spread + column);
+                    high[i] = CYNORM_DOUBLE ? *lane : high[i] + *lane;
                     if (CYNORM_DOUBLE) low[i] = lane[VL];
                 }
-                row = load_f64(high), row_low = load_f64(low);
+                if (CYNORM_DOUBLE) sum = cynorm_exact_add(sum, (cynorm_exact){load_f64(high), load_f64(low)});
             }
-            if (CYNORM_DOUBLE) sum = cynorm_exact_add(sum, (cynorm_exact){row, row_low});
-            else sum.high += row;
         }
+        if (!CYNORM_DOUBLE) sum.high += load_f64(high);
         return sum;
     }
 #if CYNORM_DOUBLE
@@ -1436,7 +1436,13 @@ static void FN(merge_chunks)(const cynorm_bn_unit *u) {
 
 static inline void FN(put_coefficients)(const cynorm_bn_unit *u, void *array, int64_t k, int64_t n, doubles v) {
     v = select_f64(v == v, v, splat_f64(NAN)); /* see round_quiet_bf16 */
-    for (int64_t j = 0; j < u->repeat; j++) FN(put_reals)(array, k + j * u->n, n, v);
+    for (int64_t j = 0; j < u->repeat; j++) {
+        const int64_t at = k + j * u->n;
+        if (u->spread == 1) FN(put_reals)(array, at, n, v);
+        else for (int64_t i = 0; i < n; i++)
+            for (int64_t column = 0; column < u->spread; column++)
+                ((real *)array)[(at + i) * u->spread + column] = (real)v[i];
+    }
 }
 
 /* Mean, in two parts, and rstd of n statistics from the k-th on -> coefficients of the forward formula. */
@@ -1451,13 +1457,21 @@ static inline void FN(put_forward)(const cynorm_bn_unit *u, int64_t k, int64_t n
     FN(put_coefficients)(u, u->bias, k, n, select_f64(low == 0, bias, bias - low * gain)); /* gain may be infinite */
 }
 
+/* The centers of n statistics from the k-th on. */
+static inline doubles FN(center_at)(const cynorm_bn_unit *u, int64_t k, int64_t n) {
+    doubles v = {0};
+    if (u->spread == 1) return FN(reals_at)(u->center, k);
+    for (int64_t i = 0; i < n; i++) v[i] = ((const real *)u->center)[(k + i) * u->spread];
+    return v;
+}
+
 /* Sums about the center -> mean and variance, and coefficients: these of a variance that reals may have no room for. */
 static void FN(bn_statistics)(const cynorm_bn_unit *u) {
     const doubles count = splat_f64((double)u->count), inverse = splat_f64(1 / (double)u->count);
     FN(merge_chunks)(u);
     for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
         const int64_t n = cynorm_bn_lanes(u, k);
-        cynorm_exact pivot = {FN(reals_at)(u->center, k), {0}};
+        cynorm_exact pivot = {FN(center_at)(u, k, n), {0}};
         cynorm_exact shift = cynorm_exact_divide(FN(sums_of)(u, k, n, 0), count, inverse);
         cynorm_exact squares = cynorm_exact_divide(FN(sums_of)(u, k, n, 1), count, inverse);
         cynorm_exact mean = cynorm_exact_add(pivot, shift);

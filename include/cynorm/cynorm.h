@@ -323,10 +323,11 @@ enum {
     CYNORM_BN_PACKED = CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + (16 << 10)
 };
 
-/* The statistics of one unit: n of them, each with `repeat` coefficients n apart. Arrays are of reals. */
+/* The statistics of one unit: n of them, each with `spread` coefficients side by side, and so `repeat` times. Arrays are of
+ * reals. */
 typedef struct {
     int kept_inner;
-    int64_t n, repeat, count;       /* count: elements that each statistic is of */
+    int64_t n, spread, repeat, count;       /* count: elements that each statistic is of */
     double epsilon;
     char *sums;
     int64_t chunks, chunk_bytes;    /* of sums, one after another, */

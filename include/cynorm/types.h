@@ -97,8 +97,13 @@ static inline vec FN(part)(vec v, vec rest, int64_t n) { return n == VL ? v : FN
 typedef float halfvec __attribute__((vector_size(CYNORM_VBYTES / 2)));
 #endif
 
+/* float to double and back: the compiler's own conversions take 256 bits at a time, by way of memory. */
 static inline vec FN(load_f32)(const void *p) {
-#if CYNORM_DOUBLE
+#if CYNORM_DOUBLE && CYNORM_VBYTES == 64
+    return (vec)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+#elif CYNORM_DOUBLE && CYNORM_VBYTES == 32
+    return (vec)_mm256_cvtps_pd(_mm_loadu_ps(p));
+#elif CYNORM_DOUBLE
     halfvec half;
     memcpy(&half, p, sizeof half);
     return __builtin_convertvector(half, vec);
@@ -108,7 +113,11 @@ static inline vec FN(load_f32)(const void *p) {
 }
 
 static inline void FN(store_f32)(void *p, vec v) {
-#if CYNORM_DOUBLE
+#if CYNORM_DOUBLE && CYNORM_VBYTES == 64
+    _mm256_storeu_ps(p, _mm512_cvtpd_ps((__m512d)v));
+#elif CYNORM_DOUBLE && CYNORM_VBYTES == 32
+    _mm_storeu_ps(p, _mm256_cvtpd_ps((__m256d)v));
+#elif CYNORM_DOUBLE
     halfvec half = __builtin_convertvector(v, halfvec);
     memcpy(p, &half, sizeof half);
 #else
