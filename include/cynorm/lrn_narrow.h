@@ -5,6 +5,7 @@
  * what the next block needs of this one waits in scratch, in the order of its use. Where a window lies along
  * level 0, the vectors of a row follow one another, and the cells beside a vector are shifted in from its
  * neighbours: any window that reaches less than a vector to either side, if lanes can be picked by number.
+ * Where vectors are shorter than with AVX-512, wider ones are summed in scratch.
  * Where a window of 3, 5, 7 or 9 lies along level 0 and the stream, its rows are summed so first, into scratch, and then
  * added. Where one of 3 or 5 lies along level 1 (and the stream), the cells beside a vector are the vectors before. A window's
  * sum is made in lrn.h's order, so that each way gives the bits that lrn.h's own loop would.
@@ -26,8 +27,12 @@ enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
  * first level, and about as many to the second; vectors from a sum to the power that is taken in the same step. */
 enum { CYNORM_ROW_STRIP = 1024, CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512, CYNORM_ROW_AHEAD = 8192 };
 enum { CYNORM_ROW_LAG = 8 };
-/* The most rows, and bytes of them, that a walk takes at a time. */
-enum { CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17 };
+/* The most cells on either side of a window in rows whose sums are made in scratch, where vectors are shorter; its number among
+ * the loops. */
+enum { CYNORM_FAR = 16, CYNORM_FAR_WINDOW = 6 };
+#define CYNORM_FAR_SERVES (CYNORM_VBYTES < 64)
+/* The most rows, and bytes of them, that a walk takes at a time; entries of a row, where memory is the limit. */
+enum { CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17, CYNORM_WALK_PIECE = 16 };
 #endif
 
 CYNORM_INLINE void FN(put_narrow)(char *p, vec v, int dtype, int64_t n, int streaming) {
@@ -262,6 +267,7 @@ typedef struct FN(cynorm_lrn_rows) {
     int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
     int64_t rows, vectors, last, strip; /* vectors of a row, lanes of its last one; vectors at once */
     window_t window; /* where its reach is no constant */
+    int64_t left, right, margin; /* of it; vectors that windows reach beyond a strip */
     coefficients q;
     int streaming, halves; /* whether "a vector" is two that lie side by side, their even elements and their odd ones */
     int whole; /* whether all vectors are */
@@ -284,7 +290,8 @@ enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
 enum { FN(WEIGHTED) = FN(STRIP_VECTORS) }; /* from a term to what its diff_dst adds to diff_src */
 
 CYNORM_INLINE strip_t FN(strips_of)(const rows_t *r) {
-    return (strip_t){0, 0, 0, r->vectors, r->vectors < r->strip ? r->strip / (r->vectors + 1) : 1};
+    const int64_t each = r->vectors + r->margin;
+    return (strip_t){0, 0, 0, r->vectors, each < r->strip ? r->strip / each : 1};
 }
 
 CYNORM_INLINE int FN(next_strip)(strip_t *s, const rows_t *r) {
@@ -696,6 +703,132 @@ CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t 
     else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0, 0);
 }
 
+#if CYNORM_FAR_SERVES
+/* Windows that reach further: the rows of a strip lie in scratch, each between zeros or, where it goes on, what cells it has
+ * there. Of all at once S_4 is made; other sums of the tree are made of these as they are needed, since loads are cheaper than
+ * stores. */
+#define far_t FN(cynorm_lrn_far)
+enum { FN(FAR_REALS) = CYNORM_ROW_STRIP + 4 * CYNORM_FAR + 2 * VL };
+typedef struct {
+    real cells[VL + FN(FAR_REALS)], fours[FN(FAR_REALS)]; /* the former from VL on: what lies before is read, but not used */
+    int64_t pitch, rows, first; /* reals from a row to the next; rows; reals to the first cell whose sum is asked for */
+} __attribute__((aligned(64))) far_t;
+
+/* S_m that ends at `at`, m a constant of 4 or more */
+CYNORM_INLINE vec FN(far_tree)(const real *fours, int64_t at, int m) {
+    if (m == 4) return FN(load)(fours + at);
+    if (m == 8) return FN(load)(fours + at) + FN(load)(fours + at - 4);
+    if (m == 16) return FN(far_tree)(fours, at, 8) + FN(far_tree)(fours, at - 8, 8);
+    return FN(far_tree)(fours, at, 16) + FN(far_tree)(fours, at - 16, 16);
+}
+
+/* The window of n cells, a constant, that ends at `at`. */
+CYNORM_INLINE vec FN(far_sum)(const far_t *f, int64_t at, int n) {
+    const real *cell = f->cells + VL + at;
+    int done = n & 3;
+    vec sum = {0};
+    if (done == 1) sum = FN(load)(cell);
+    if (done == 2) sum = FN(load)(cell) + FN(load)(cell - 1);
+    if (done == 3) sum = FN(load)(cell) + (FN(load)(cell - 1) + FN(load)(cell - 2));
+#pragma GCC unroll 4
+    for (int m = 4; m <= 32; m *= 2)
+        if (n & m) {
+            const vec piece = FN(far_tree)(f->fours, at - done, m);
+            sum = done ? sum + piece : piece;
+            done += m;
+        }
+    return sum;
+}
+
+CYNORM_INLINE void FN(far_sums_of)(const far_t *f, int64_t right, int64_t width, vec *out, int omegas,
+                                   const coefficients *q, int n) {
+    const coefficients copy = *q; /* which no store might alias */
+    for (int64_t i = 0; i < f->rows; i++) {
+        const int64_t at = i * f->pitch + f->first + right;
+        for (int64_t v = 0; v < width; v++) {
+            const vec sum = FN(far_sum)(f, at + v * VL, n);
+            *out++ = omegas ? FN(omega_of)(&copy, sum, VL) : sum;
+        }
+    }
+}
+
+/* out = the sums of windows, or omega, of `width` vectors of each row */
+CYNORM_INLINE void FN(far_sums)(far_t *f, int64_t left, int64_t right, int64_t width, vec *out, int omegas,
+                                const coefficients *q) {
+    for (int64_t i = 0; i < f->first + f->rows * f->pitch; i += VL) {
+        const real *c = f->cells + VL + i;
+        FN(store)(f->fours + i, (FN(load)(c) + FN(load)(c - 1)) + (FN(load)(c - 2) + FN(load)(c - 3)));
+    }
+#define CASE(n) case n: FN(far_sums_of)(f, right, width, out, omegas, q, n); break;
+#define CASES(n) CASE(n) CASE(n + 1) CASE(n + 2) CASE(n + 3)
+    switch (left + right + 1) {
+        CASE(2) CASE(3) CASES(4) CASES(8) CASES(12) CASES(16) CASES(20) CASES(24) CASES(28) CASE(32) CASE(33)
+    }
+#undef CASES
+#undef CASE
+}
+
+static __attribute__((noinline)) void FN(far_to_omegas)(far_t *f, const rows_t *r, int64_t width, vec *out) {
+    FN(far_sums)(f, r->left, r->right, width, out, 1, &r->q);
+}
+static __attribute__((noinline)) void FN(far_to_sums)(far_t *f, const rows_t *r, int64_t width, vec *out) {
+    FN(far_sums)(f, r->right, r->left, width, out, 0, &r->q);
+}
+
+/* omega of vectors [from, to) of the strip's rows */
+CYNORM_INLINE void FN(far_omegas)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype,
+                                  int whole) {
+    far_t f;
+    const rows_t copy = *given, *r = &copy; /* which no store might alias */
+    const int64_t gap = r->margin, begin = from > gap ? from - gap : 0, end = r->vectors - to > gap ? to + gap : r->vectors;
+    f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = gap * VL;
+    for (int64_t i = 0; i < s->rows; i++) {
+        const char *src = r->src + (s->row + i) * r->src_pitch + begin * r->src_step;
+        real *out = f.cells + VL + i * f.pitch;
+        for (int64_t v = from - gap; v < begin; v++, out += VL) FN(store)(out, (vec){0});
+        for (int64_t v = begin; v < end; v++, out += VL, src += r->src_step) {
+            __builtin_prefetch(src + r->src_ahead, 0, 2);
+            __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);
+            const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
+            FN(store)(out, x * x);
+        }
+        for (int64_t v = end; v < to + gap; v++, out += VL) FN(store)(out, (vec){0});
+    }
+    FN(far_to_omegas)(&f, r, to - from, omega);
+}
+
+/* dst of the strip, whose terms begin at vector `from` and end at `to` */
+CYNORM_INLINE void FN(far_results)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term, int dtype,
+                                   int whole) {
+    far_t f;
+    const rows_t copy = *given, *r = &copy;
+    const int64_t gap = r->margin, width = s->to - s->from, before = s->from - from;
+    f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = (gap + before) * VL;
+    for (int64_t i = 0; i < s->rows; i++) {
+        real *out = f.cells + VL + i * f.pitch;
+        memset(out, 0, (size_t)(gap * VL) * sizeof(real));
+        memcpy(out + gap * VL, term + i * (to - from), (size_t)(to - from) * sizeof(vec));
+    }
+    memset(f.cells + VL + s->rows * f.pitch, 0, (size_t)(gap * VL) * sizeof(real));
+    FN(far_to_sums)(&f, r, width, term);
+    const vec *weighted = term + FN(WEIGHTED) + before;
+    across_t across = {.end = NULL};
+    if (r->across) across = *r->across;
+    for (int64_t i = 0; i < s->rows; i++, weighted += to - from - width) {
+        const char *src = r->src + (s->row + i) * r->src_pitch + s->from * r->src_step;
+        char *dst = r->dst + (s->row + i) * r->dst_pitch + s->from * r->dst_step;
+        for (int64_t v = s->from; v < s->to; v++, src += r->src_step, dst += r->dst_step) {
+            const int64_t n = FN(lanes)(r, v, whole);
+            const vec out = FN(diff_src_of)(&r->q, FN(get)(src, dtype, n), *term++, *weighted++);
+            if (FN(may_cross)(dtype, 0) && r->across) FN(put_across)(&across, dst, &out, dtype, 0);
+            else FN(put_narrow)(dst, out, dtype, n, r->streaming);
+        }
+    }
+    if (r->across) *r->across = across;
+}
+#undef far_t
+#endif
+
 /* Omegas of a strip, then powers. */
 static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *at) {
     if (r->both) {
@@ -714,7 +847,8 @@ static void FN(rows_forward)(const rows_t *r) {
 static void FN(rows_backward)(const rows_t *r) {
     vec scratch[2 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
-        const int64_t from = s.from - (s.from > 0), to = s.to + (s.to < r->vectors); /* what windows reach */
+        const int64_t from = s.from > r->margin ? s.from - r->margin : 0; /* what windows reach */
+        const int64_t to = r->vectors - s.to > r->margin ? s.to + r->margin : r->vectors;
         FN(strip_to_powers)(r, &s, from, to, term);
         r->results(r, &s, from, to, term);
     }
@@ -909,7 +1043,10 @@ CYNORM_INLINE void FN(plane_forward)(plane_t *pieces, const plane_t *p, int dtyp
 
 /* A row of level 1 at a time, by walks over its entries, one vector of level 0 each: the cells beside a vector are the
  * walk's last ones, and the sums along it wait in scratch for the rows that follow. Squares, terms and what these finish
- * have loops of their own, short enough for the core to look several vectors ahead. */
+ * have loops of their own, short enough for the core to look several vectors ahead. Where a vector of reals is half a line,
+ * two walks go side by side. */
+enum { FN(BESIDE) = CYNORM_VBYTES == 32 ? 2 : 1 };
+#define CYNORM_EACH_WALK _Pragma("GCC unroll 2") for (int k = 0; k < count; k++)
 #define walk_t FN(cynorm_lrn_walk)
 typedef struct {
     const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such */
@@ -921,6 +1058,8 @@ typedef struct {
     /* rows of scratch: sums of squares and of terms of the slabs of a window, the newest last */
     real *squares[2 * CYNORM_REACH + 1], *terms[2 * CYNORM_REACH + 1], *weighted_out;
     const real *weighted;
+    int64_t piece;  /* steps that each stage takes at a time */
+    int64_t beside; /* from these to the rows of the walk that goes beside this one, if any does */
     coefficients q;
     int streaming;
 } walk_t;
@@ -939,55 +1078,83 @@ CYNORM_INLINE vec FN(sum_slabs)(real *const *rows, int64_t at, int reach) {
     return FN(sum_cells)(cell, reach);
 }
 
-/* The sums along a walk come `reach` entries late: a row of scratch begins with as many that are no one's. */
-CYNORM_INLINE void FN(walk_squares)(const walk_t *w, int64_t n, int dtype, int reach) {
+/* Steps [from, to) of a walk, of `count` of them side by side; sums along it come `reach` steps late, so that a row of scratch
+ * begins with as many that are no one's, and past the last entry there are as many steps more. s: what walk_sum keeps. */
+CYNORM_INLINE void FN(walk_squares)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
+                                    int reach) {
+    const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
     real *out = w->squares[2 * reach] - reach * VL;
-    vec s[4] = {{0}};
-    int64_t p = 0;
-    for (; p < w->entries; p++) {
+    int64_t p = from;
+    for (; p < end; p++) {
         const char *x = w->newest + p * w->src_step;
         __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2);
-        vec next = FN(get)(x, dtype, n);
-        FN(store)(out + p * VL, FN(walk_sum)(s, next * next, reach));
+        CYNORM_EACH_WALK {
+            const vec next = FN(get)(x + k * vector, dtype, n);
+            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], next * next, reach));
+        }
     }
-    for (; p < w->entries + reach; p++) FN(store)(out + p * VL, FN(walk_sum)(s, (vec){0}, reach));
+    for (; p < to; p++) CYNORM_EACH_WALK FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], (vec){0}, reach));
 }
 
-CYNORM_INLINE void FN(walk_terms)(const walk_t *w, int64_t n, int dtype, int reach, int kind) {
+CYNORM_INLINE void FN(walk_terms)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
+                                  int reach, int kind) {
+    const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
     real *out = w->terms[2 * reach] - reach * VL;
-    vec s[4] = {{0}};
-    int64_t p = 0;
-    for (; p < w->entries; p++) {
-        const char *diff_dst = w->diff_dst + p * w->diff_step;
+    vec omega[2], x[2], g[2], term[2], weighted[2];
+    int64_t p = from;
+    for (; p < end; p++) {
+        const char *src = w->middle + p * w->src_step, *diff_dst = w->diff_dst + p * w->diff_step;
         __builtin_prefetch(w->diff_ahead + p * w->diff_ahead_step, 0, 2);
-        vec omega = FN(omega_of)(&w->q, FN(sum_slabs)(w->squares, p * VL, reach), n), weighted;
-        vec x = FN(get)(w->middle + p * w->src_step, dtype, n), g = FN(get)(diff_dst, dtype, n);
-        vec term = FN(part)(FN(term_of)(&w->q, omega, g, x, NULL, kind, &weighted), (vec){0}, n);
-        FN(store)(w->weighted_out + p * VL, weighted);
-        FN(store)(out + p * VL, FN(walk_sum)(s, term, reach));
+        CYNORM_EACH_WALK {
+            omega[k] = FN(omega_of)(&w->q, FN(sum_slabs)(w->squares, k * w->beside + p * VL, reach), n);
+            x[k] = FN(get)(src + k * vector, dtype, n), g[k] = FN(get)(diff_dst + k * vector, dtype, n);
+        }
+        FN(terms_of)(&w->q, term, omega, g, x, NULL, count, kind, weighted);
+        CYNORM_EACH_WALK {
+            FN(store)(w->weighted_out + k * w->beside + p * VL, weighted[k]);
+            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], FN(part)(term[k], (vec){0}, n), reach));
+        }
     }
-    for (; p < w->entries + reach; p++) FN(store)(out + p * VL, FN(walk_sum)(s, (vec){0}, reach));
+    for (; p < to; p++) CYNORM_EACH_WALK FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], (vec){0}, reach));
 }
 
-CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t n, int dtype, int reach, int kind, int backward) {
-    for (int64_t p = 0; p < w->entries; p++) {
-        vec x = FN(get)(w->src + p * w->src_step, dtype, n), out;
-        vec sum = FN(sum_slabs)(backward ? w->terms : w->squares, p * VL, reach);
-        if (backward) out = FN(diff_src_of)(&w->q, x, sum, FN(load)(w->weighted + p * VL));
-        else out = FN(times_power)(x, FN(omega_of)(&w->q, sum, n), kind, w->q.beta, dtype, NULL);
-        FN(put_narrow)(w->dst + p * w->dst_step, out, dtype, n, w->streaming);
+CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, int count, int64_t n, int dtype, int reach,
+                                   int kind, int backward) {
+    const int64_t vector = VL * cynorm_itemsize(dtype);
+    vec x[2], sum[2], out[2];
+    for (int64_t p = from; p < to; p++) {
+        const char *src = w->src + p * w->src_step;
+        char *dst = w->dst + p * w->dst_step;
+        CYNORM_EACH_WALK {
+            x[k] = FN(get)(src + k * vector, dtype, n);
+            sum[k] = FN(sum_slabs)(backward ? w->terms : w->squares, k * w->beside + p * VL, reach);
+            if (backward) out[k] = FN(diff_src_of)(&w->q, x[k], sum[k], FN(load)(w->weighted + k * w->beside + p * VL));
+            else sum[k] = FN(omega_of)(&w->q, sum[k], n);
+        }
+        if (!backward) FN(times_powers)(out, x, sum, count, kind, w->q.beta, dtype, NULL);
+        CYNORM_EACH_WALK FN(put_narrow)(dst + k * vector, out[k], dtype, n, w->streaming);
     }
 }
 
-CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int64_t n, int dtype, int reach, int kind) {
-    if (w->newest) FN(walk_squares)(w, n, dtype, reach);
-    if (w->src) FN(walk_finish)(w, n, dtype, reach, kind, 0);
+/* By pieces of a row, where memory is the limit, so that it is read and written all the time and not by turns. */
+CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int backward) {
+    const int64_t squares = w->entries + reach, late = (1 + backward) * reach, steps = w->entries + late;
+    vec s[2][4] = {{{0}}}, t[2][4] = {{{0}}};
+    for (int64_t from = 0, to; from < steps; from = to) {
+        to = from + w->piece < steps ? from + w->piece : steps;
+        const int64_t of_terms = from > reach ? from - reach : 0, done = from > late ? from - late : 0;
+        if (w->newest) FN(walk_squares)(w, s, from, to < squares ? to : squares, count, n, dtype, reach);
+        if (backward && w->middle) FN(walk_terms)(w, t, of_terms, to - reach, count, n, dtype, reach, kind);
+        if (w->src) FN(walk_finish)(w, done, to - late, count, n, dtype, reach, kind, backward);
+    }
 }
 
-CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int reach, int kind) {
-    if (w->newest) FN(walk_squares)(w, n, dtype, reach);
-    if (w->middle) FN(walk_terms)(w, n, dtype, reach, kind);
-    if (w->src) FN(walk_finish)(w, n, dtype, reach, kind, 1);
+CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind) {
+    FN(walk)(w, count, n, dtype, reach, kind, 0);
+}
+
+CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind) {
+    FN(walk)(w, count, n, dtype, reach, kind, 1);
 }
 
 /* ---- compiled for each storage type, direction and reach; with beta 3/4, with 1/2, 1 and 0, and any ---- */
@@ -1002,8 +1169,9 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int64_t n, int dtype, int 
     static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
         const walk_t w = *given;                                                                               \
         const int beta = kind;                                                                                 \
-        if (w.lanes == VL) FN(walk_##direction)(&w, VL, CYNORM_##T, reach, beta);                              \
-        else FN(walk_##direction)(&w, w.lanes, CYNORM_##T, reach, beta);                                       \
+        if (FN(BESIDE) > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta);              \
+        else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta);                      \
+        else FN(walk_##direction)(&w, 1, w.lanes, CYNORM_##T, reach, beta);                                    \
     }
 /* Loops of rows: for powers, which know no window, and for sums, which know no exponent. */
 #define CYNORM_ROW_LOOP(name)                                                                                  \
@@ -1078,8 +1246,20 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
         const plane_t p = *given;                                                                              \
         if (reach <= VL) FN(plane_finish)(given, &p, CYNORM_##T, reach, CYNORM_BETA_ZERO, 1);                  \
     }
+#if CYNORM_FAR_SERVES
+#define CYNORM_ROW_FAR(T, what)                                                                                \
+    CYNORM_ROW_LOOP(what##_##T##_far) {                                                                        \
+        if (given->whole) FN(far_##what)(given, s, from, to, at, CYNORM_##T, 1);                               \
+        else FN(far_##what)(given, s, from, to, at, CYNORM_##T, 0);                                            \
+    }
+#define CYNORM_FAR_OF(what) [CYNORM_FAR_WINDOW] = FN(row_##what##_far)
+#else
+#define CYNORM_ROW_FAR(T, what)
+#define CYNORM_FAR_OF(what) [CYNORM_FAR_WINDOW] = NULL
+#endif
 #if CYNORM_PICKS
 #define CYNORM_WINDOWS(T, what)                                                                                \
+    CYNORM_ROW_FAR(T, what)                                                                                    \
     CYNORM_ROW_SUMS(T, what, 1)                                                                                \
     CYNORM_ROW_SUMS(T, what, 2)                                                                                \
     CYNORM_ROW_SUMS(T, what, _2)                                                                               \
@@ -1088,13 +1268,14 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
     CYNORM_ROW_SUMS(T, what, _16)
 #define CYNORM_WINDOWS_OF(what)                                                                                \
     {FN(row_##what##1), FN(row_##what##2), FN(row_##what##_2),                                                 \
-     FN(row_##what##_4), FN(row_##what##_8), FN(row_##what##_16)}
+     FN(row_##what##_4), FN(row_##what##_8), FN(row_##what##_16), CYNORM_FAR_OF(what)}
 enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
 #else
 #define CYNORM_WINDOWS(T, what)                                                                                \
+    CYNORM_ROW_FAR(T, what)                                                                                    \
     CYNORM_ROW_SUMS(T, what, 1)                                                                                \
     CYNORM_ROW_SUMS(T, what, 2)
-#define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2)}
+#define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2), CYNORM_FAR_OF(what)}
 enum { FN(reach_1) = 1, FN(reach_2) = 2 };
 #endif
 #define CYNORM_EXPONENTS(T, direction, reach)                                                                  \
@@ -1159,7 +1340,9 @@ FN(plane_loops)[][CYNORM_PLANE_REACH] = {
                     CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T),                            \
                     {{FN(row_both_##T##_forward1), FN(row_both_##T##_forward2)},                               \
                      {FN(row_both_##T##_backward1), FN(row_both_##T##_backward2)}}}
-static const struct { row_loop_t *powers[2][3], *omegas[6], *results[6], *both[2][2]; } FN(row_loops)[] = {
+static const struct {
+    row_loop_t *powers[2][3], *omegas[CYNORM_FAR_WINDOW + 1], *results[CYNORM_FAR_WINDOW + 1], *both[2][2];
+} FN(row_loops)[] = {
 #if CYNORM_DOUBLE
     CYNORM_ROWS_OF(F64)
 #else
@@ -1207,13 +1390,23 @@ static int FN(transposable)(const cynorm_lrn_tile *t) {
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 
+/* Whether the sums of a window in a row, where it is no constant, are made in registers; or in scratch, which wins from 10
+ * cells on. */
+static int FN(in_registers)(const cynorm_lrn_window *w) {
+    const int64_t others = w->left + w->right;
+    return CYNORM_PICKS && w->left < VL && w->right < VL && others && (!CYNORM_FAR_SERVES || others < 9);
+}
+static int FN(far)(const cynorm_lrn_window *w) {
+    return CYNORM_FAR_SERVES && w->left <= CYNORM_FAR && w->right <= CYNORM_FAR && w->left + w->right;
+}
+
 /* Which of the loops serve a tile, if any. */
 static int FN(narrow_kind)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
     if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right)
-        return reach || (CYNORM_PICKS && w->left < VL && w->right < VL && w->left + w->right) ? FN(ROWS) : 0;
+        return reach || FN(in_registers)(w) || FN(far)(w) ? FN(ROWS) : 0;
     const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
@@ -1270,7 +1463,7 @@ static int FN(packed)(const cynorm_lrn_tile *t, int i) {
     const cynorm_lrn_view *m = FN(view)(t, i);
     if (!m->data) return 0;
     return !FN(contiguous)(m) || (FN(joint)(t) && t->count[0] != VL) ||
-           (i != FN(DST) && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP);
+           (i != FN(DST) && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
 }
 
 /* Rows of dst until they are copied, or are packed. */
@@ -1459,10 +1652,16 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
     r.whole = cells % VL == 0;
     int window = reach - 1;
     const int may_share = FN(may_share)(dtype, backward) && t->streaming && loop == 1 && reach;
+    r.margin = 1;
+    if (!reach && FN(in_registers)(&t->window[0])) {
 #if CYNORM_PICKS
-    r.window = FN(window_of)(&t->window[0]);
-    if (!reach) r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
+        r.window = FN(window_of)(&t->window[0]);
+        r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
 #endif
+    } else if (!reach) {
+        r.left = t->window[0].left, r.right = t->window[0].right, window = CYNORM_FAR_WINDOW;
+        r.margin = ((r.left > r.right ? r.left : r.right) + VL - 1) / VL;
+    }
     r.columns = joint && !r.late;
     r.omegas = FN(row_loops)[dtype].omegas[window];
     r.powers = FN(row_loops)[dtype].powers[backward][loop];
@@ -1497,6 +1696,7 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
             const int one_loop = may_share && r.src_flat && (backward ? r.diff_flat : r.dst_flat);
             r.both = one_loop ? FN(row_loops)[dtype].both[backward][window] : NULL;
             r.strip = (t->streaming && !one_loop ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
+            if (window == CYNORM_FAR_WINDOW) r.strip -= 2 * r.margin;
             if (crossing) FN(go_across)(&across, r.dst, vector);
             if (backward) FN(rows_backward)(&r);
             else FN(rows_forward)(&r);
@@ -1514,22 +1714,24 @@ static void FN(narrow_rows)(const cynorm_lrn_tile *t, int backward) {
 static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype, reach = (int)t->left, window = 2 * reach + 1;
     const int64_t size = cynorm_itemsize(dtype), vector = VL * size, entry = t->count[0] * size, row = entry * t->count[1];
-    const int64_t walks = (t->count[0] + VL - 1) / VL, late = (1 + backward) * reach, first = t->begin - late;
+    const int64_t walks = (t->count[0] + VL - 1) / VL, full = t->count[0] / VL;
+    const int64_t late = (1 + backward) * reach, first = t->begin - late;
     const int64_t kept = FN(walk_row)(t), kept_of_walk = FN(walk_rows)(t, backward) * kept;
     const int by_lines = FN(by_lines)(t, entry, vector);
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
     char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
     const int64_t fit = CYNORM_WALK / row, most = fit < CYNORM_WALK_MOST ? fit : CYNORM_WALK_MOST;
-    const int64_t block = backward || staged || vector < 64 || most < 1 ? 1 : most; /* rows: of whole lines, read once */
+    const int alone = FN(BESIDE) == 1 && (backward || vector < 64), pieces = FN(BESIDE) > 1 && dtype == CYNORM_COMPUTE;
+    const int64_t block = staged || alone || most < 1 ? 1 : most; /* rows */
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
-                .entries = t->count[1], .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
-    /* of entries that follow on, in the order of memory: the core's own prefetchers run ahead of that */
-#define SHARE(name)                                                                                            \
-    w.name##_ahead_step = w.name##_step == entry ? entry / walks : w.name##_step;                              \
-    const int64_t name##_share = w.name##_step == entry ? entry / walks * w.entries : vector
-    SHARE(src);
-    SHARE(diff);
-#undef SHARE
+                .entries = t->count[1], .piece = t->streaming && pieces ? CYNORM_WALK_PIECE : t->count[1] + late,
+                .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    /* a walk's share of what is prefetched; of entries that follow on, in the order of memory: the core's own prefetchers
+     * run ahead of that */
+    const int64_t share = entry / walks;
+#define AHEAD(name, row)                                                                                       \
+    w.name##_ahead = (row) + walk * (w.name##_step == entry ? share * w.entries : vector);                     \
+    w.name##_ahead_step = w.name##_step == entry ? share * count : w.name##_step
     void (*run)(const walk_t *) = FN(walk_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
     for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
         const char *src = t->src.data + i2 * t->src.stride[2];
@@ -1537,9 +1739,11 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
         char *dst = t->dst.data + i2 * t->dst.stride[2];
         for (int64_t begin = first, end; begin < t->end + late; begin = end) {
             end = begin + block < t->end + late ? begin + block : t->end + late;
-            for (int64_t walk = 0; walk < walks; walk++) {
+            for (int64_t walk = 0, count; walk < walks; walk += count) {
                 real *rows = (real *)t->scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
-                w.lanes = walk < walks - 1 ? VL : t->count[0] - walk * VL;
+                w.lanes = walk < full ? VL : t->count[0] - walk * VL;
+                count = walk + FN(BESIDE) <= full ? FN(BESIDE) : 1;
+                w.beside = count > 1 ? kept_of_walk : 0;
                 for (int64_t v = begin; v < end; v++) {
                     const int64_t turn = v - first, middle = v - reach, done = v - late;
                     const int squares = v >= 0 && v < t->extent, finish = done >= t->begin;
@@ -1555,17 +1759,23 @@ static void FN(narrow_walks)(const cynorm_lrn_tile *t, int backward) {
                     w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + walk * vector : NULL;
                     w.src = finish ? src + done * t->src.streamed + walk * vector : NULL;
                     w.dst = (staged ? stage : dst + done * t->dst.streamed) + walk * vector;
-                    w.src_ahead = src + (v + block) * t->src.streamed + walk * src_share;
-                    if (backward) w.diff_ahead = diff_dst + (middle + block) * t->diff_dst.streamed + walk * diff_share;
+                    AHEAD(src, src + (v + block) * t->src.streamed);
+                    if (backward) {
+                        AHEAD(diff, diff_dst + (middle + block) * t->diff_dst.streamed);
+                    }
                     /* slabs that are not there have no squares and no terms */
-                    if (!squares) memset(w.squares[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
-                    if (backward && !terms) memset(w.terms[2 * reach], 0, (size_t)(kept - reach * VL) * sizeof(real));
+                    for (int k = 0; k < count; k++) {
+                        const size_t bytes = (size_t)(kept - reach * VL) * sizeof(real);
+                        if (!squares) memset(w.squares[2 * reach] + k * kept_of_walk, 0, bytes);
+                        if (backward && !terms) memset(w.terms[2 * reach] + k * kept_of_walk, 0, bytes);
+                    }
                     run(&w);
                 }
             }
             if (staged && begin - late >= t->begin) cynorm_stream_copy(dst + (begin - late) * t->dst.streamed, stage, row);
         }
     }
+#undef AHEAD
 }
 
 static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {

@@ -143,17 +143,22 @@ CYNORM_INLINE vec FN(rsqrt)(vec x, int dtype) {
 #endif
 }
 
-/* a * x^-3/4. Where the estimates have 14 bits, by y ~ x^-1/2 and z ~ y^-1/2: with d = 1 - x*y^2 and e = 1 - y*z^2, whose
- * squares are not worth having, 1/x = y^2 * (1 + d) and x^-3/4 = y^2 * z * (1 + d*3/4 + e/2). */
+/* a * x^-3/4, by y ~ x^-1/2 and z ~ y^-1/2: with d = 1 - x*y^2 and e = 1 - y*z^2, which do not wait for each other,
+ * 1/x = y^2 * (1-d)^-1 = y^2 * (1 + d + ...) and x^-3/4 = y^2 * z * (1-d)^-3/4 * (1-e)^-1/2 = y^2 * z * (1 + d*3/4 + e/2 + ...).
+ * Squares are worth having where the estimates are of 12 bits and results of 24: d + d^2 in place of d, and e/2 times the sum. */
 CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) {
 #if CYNORM_ESTIMATES
     vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x);
-    if (FN(steps)(dtype) == 1 && CYNORM_ESTIMATES >= 14) {
+    if (FN(steps)(dtype) == 1) {
+        const int squares = CYNORM_ESTIMATES < 14 && dtype == CYNORM_COMPUTE;
         vec z = FN(rsqrt_estimate)(y), square = y * y, w = square * z;
         vec half_z = (vec)((ivec)z - ((sint_r)1 << CYNORM_MANTISSA)); /* not in the pipes that multiply */
         vec d = FN(fma)(-x, square, one), half_e = FN(fma)(-(y * z), half_z, FN(splat)(0.5));
+        if (squares) d = FN(fma)(d, d, d);
         *reciprocal = FN(fma)(d, square, square);
-        return a * FN(fma)(FN(fma)(d, FN(splat)(0.75), half_e), w, w);
+        vec sum = FN(fma)(d, FN(splat)(0.75), half_e);
+        if (squares) sum = FN(fma)(sum, half_e, sum);
+        return a * FN(fma)(sum, w, w);
     }
     vec w = y * FN(rsqrt_estimate)(x * y);
     /* in one joint step: e = 1 - x^3 w^4; w * (1-e)^-1/4. t = x*w*w first: no product of it leaves the range of x */
