@@ -464,7 +464,7 @@ def test_repeated_past_the_cache(region, layout, axes):
     assert_same_bits(lrn.backward(repeated, diff_dst, out=out), lrn.backward(copy, diff_dst))
 
 
-@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("size", [3, 5, 12, 31])
 @pytest.mark.parametrize("channels", [32, 96, 104, 2624])
 @each_dtype
 def test_channels_last_gives_the_bits_of_planes(isa, dtype, channels, size):
@@ -476,12 +476,13 @@ def test_channels_last_gives_the_bits_of_planes(isa, dtype, channels, size):
     assert_same_bits(to_canonical(lrn.backward(*tensors), "NHWC"), planes.backward(*others))
 
 
+@pytest.mark.parametrize("channels", [1008, 2624])
 @pytest.mark.parametrize("size", [3, 5, 16])
 @pytest.mark.parametrize("layout", ["NHWC", "nChw8c", "nChw16c"])
 @each_dtype
-def test_long_rows_in_place(dtype, layout, size):
+def test_long_rows_in_place(dtype, layout, size, channels):
     """Rows of more channels than are worked on at once, where out takes the place of what is read."""
-    src, diff_dst = draw_pair((2, 2624, 3, 2), dtype, layout)
+    src, diff_dst = draw_pair((2, channels, 3, 2), dtype, layout)
     lrn = cynorm.LRN(size, 0.5, layout=layout)
     for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
         expected = run(*tensors)
