@@ -307,12 +307,12 @@ CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
     return whole || v < r->vectors - 1 ? VL : r->last;
 }
 
-/* Two vectors at once: by halves, the even and the odd elements of the one at p; else that and the next one. */
-CYNORM_INLINE vec FN(get_of_two)(const char *p, int64_t step, int k, int dtype, int64_t n, int halves) {
+/* Several vectors at once: by halves two, the even and the odd elements of the one at p; else that and the next ones. */
+CYNORM_INLINE vec FN(get_of_some)(const char *p, int64_t step, int k, int dtype, int64_t n, int halves) {
     return halves ? FN(get_part)(p, dtype, n, k ? FN(ODD) : FN(EVEN)) : FN(get)(p + k * step, dtype, n);
 }
 
-CYNORM_INLINE void FN(put_of_two)(char *p, int64_t step, const vec *v, int count, int dtype, int64_t n, int streaming,
+CYNORM_INLINE void FN(put_of_some)(char *p, int64_t step, const vec *v, int count, int dtype, int64_t n, int streaming,
                                   int halves) {
     vec even;
     for (int k = 0; k < count; k++) {
@@ -416,17 +416,18 @@ CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s, int64_t from
     return r->columns && to - from < s->rows;
 }
 
-CYNORM_INLINE void FN(powers_of_two)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
+CYNORM_INLINE void FN(powers_of_some)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
                                      int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int crossing) {
-    vec x[2], all[2], out[2];
+    vec x[CYNORM_TOGETHER], all[CYNORM_TOGETHER], out[CYNORM_TOGETHER];
+#pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
-        x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
+        x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
         all[k] = FN(part)(omega[k * apart], FN(splat)(1), n);
     }
     FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
     if (crossing)
         for (int k = 0; k < count; k += 1 + halves) FN(put_across)(across, dst + k * r->dst_step, out + k, dtype, halves);
-    else FN(put_of_two)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
+    else FN(put_of_some)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
 }
 
 /* dst of vectors [from, to) of the strip's rows; `crossing`: r->across */
@@ -447,15 +448,16 @@ CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t 
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
     at += (count) * apart
-#define TWO(until, n, count)                                                                                   \
+#define SOME(until, n, count)                                                                                   \
     while (v < (until)) {                                                                                      \
-        FN(powers_of_two)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing);           \
+        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing);           \
         ADVANCE(count);                                                                                        \
     }
-        if (!halves) TWO(l.full - 1, VL, 2)
-        TWO(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
+        if (!halves && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER) /* a longer chain */
+        if (!halves) SOME(l.full - 1, VL, 2)
+        SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
 #undef ADVANCE
-#undef TWO
+#undef SOME
     }
     if (crossing) *r->across = across;
 }
@@ -467,20 +469,23 @@ CYNORM_INLINE void FN(strip_powers)(const rows_t *r, const strip_t *s, int64_t f
     else FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 0);
 }
 
-CYNORM_INLINE void FN(terms_of_two)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
+CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
                                     int64_t apart, int64_t n, int count, int dtype, int kind, int halves) {
-    vec x[2], g[2], omega[2], given[2], t[2], weighted[2];
+    vec x[CYNORM_TOGETHER], g[CYNORM_TOGETHER], omega[CYNORM_TOGETHER], given[CYNORM_TOGETHER];
+    vec t[CYNORM_TOGETHER], weighted[CYNORM_TOGETHER];
+#pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         if (!k || !halves) {
             __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 2);
             __builtin_prefetch(diff + k * r->diff_step + CYNORM_ROW_NEAR, 0, 3);
         }
-        x[k] = FN(get_of_two)(src, r->src_step, k, dtype, n, halves);
-        g[k] = FN(get_of_two)(diff, r->diff_step, k, dtype, n, halves);
+        x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
+        g[k] = FN(get_of_some)(diff, r->diff_step, k, dtype, n, halves);
         omega[k] = FN(part)(term[k * apart], FN(splat)(1), n);
         given[k] = y ? FN(get)(y, dtype, n) : x[k];
     }
     FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted);
+#pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         term[k * apart] = FN(part)(t[k], (vec){0}, n);
         term[FN(WEIGHTED) + k * apart] = weighted[k];
@@ -506,15 +511,16 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
     if (y) y += r->y_step;                                                                                     \
     at += (count) * apart
-#define TWO(until, n, count)                                                                                   \
+#define SOME(until, n, count)                                                                                   \
     while (v < (until)) {                                                                                      \
-        FN(terms_of_two)(r, src, diff, y, at, apart, n, count, dtype, kind, halves);                           \
+        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves);                           \
         ADVANCE(count);                                                                                        \
     }
-        if (!halves && !y) TWO(l.full - 1, VL, 2)
-        TWO(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
+        if (!halves && !y && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER)
+        if (!halves && !y) SOME(l.full - 1, VL, 2)
+        SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
 #undef ADVANCE
-#undef TWO
+#undef SOME
         if (r->late) *at = (vec){0};
     }
     for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
@@ -547,7 +553,7 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
     if (crossing) across = *r->across;
     omega += begin - from - (reach > 0 ? 0 : FN(late)(reach)) + (begin - from) * halves;
 #define NEXT                                                                                                   \
-    EACH_HALF next[h] = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
+    EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
     EACH_HALF next[h] *= next[h];                                                                              \
     __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
     __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
@@ -557,8 +563,8 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
     else sum[0] = FN(wide_sum)(&sums, next[0], &r->window, reach, 0)
 #define PUT EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
 #define MORE(count)                                                                                            \
-    if (more == FN(AND_TERMS)) FN(terms_of_two)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves); \
-    else FN(powers_of_two)(r, &across, of_done, dst, done, 1, VL, count, dtype, kind, halves, crossing);       \
+    if (more == FN(AND_TERMS)) FN(terms_of_some)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves); \
+    else FN(powers_of_some)(r, &across, of_done, dst, done, 1, VL, count, dtype, kind, halves, crossing);       \
     done += count, of_done += (halves ? 1 : count) * r->src_step;                                              \
     if (more == FN(AND_TERMS)) diff += (halves ? 1 : count) * r->diff_step;                                    \
     else dst += (halves ? 1 : count) * r->dst_step
@@ -643,11 +649,11 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
     term += 1 + halves
 #define PUT(at)                                                                                                \
     EACH_HALF {                                                                                                \
-        const vec x = FN(get_of_two)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
+        const vec x = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
         out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[FN(WEIGHTED) + h]);                                    \
     }                                                                                                          \
     if (crossing) FN(put_across)(&across, dst, out, dtype, halves);                                            \
-    else FN(put_of_two)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);            \
+    else FN(put_of_some)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);            \
     src += r->src_step, dst += r->dst_step, v++
 #define PUT_LATE PUT(term - (1 + FN(late)(reach)) * (1 + halves))
     const int64_t vectors = s->to - s->from, steps = vectors - (reach > 0 && s->to == r->vectors);
