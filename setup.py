@@ -20,6 +20,8 @@ if X86:
 
 # No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
 C_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+# Where variables live, in some two thousand loops, takes as long to write down as to compile them, and ten times the room.
+KERNEL_FLAGS = ["-g0", "-Wno-psabi"]
 MODULES = ("_dispatch", "_interop", "_tensor", "_workspace", "_bandwidth", "_lrn", "_batch_norm", "_api")
 THREADED = ("_dispatch", "_bandwidth", "_lrn", "_batch_norm")
 
@@ -47,7 +49,7 @@ class BuildExt(build_ext):
     def compile_kernels(self, name, depends):
         return self.compiler.compile(
             [f"cynorm/kernels/{name}.c"], output_dir=self.build_temp, include_dirs=["include"],
-            extra_postargs=C_FLAGS + KERNELS[name] + ["-Wno-psabi"], depends=depends)
+            extra_postargs=C_FLAGS + KERNELS[name] + KERNEL_FLAGS, depends=depends)
 
 
 def recorded_flags():

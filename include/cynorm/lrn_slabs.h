@@ -313,21 +313,13 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
 #define CYNORM_SUMS_OF(T, low) FN(slab_sums_##low),
 #define CYNORM_ROW_SUMS_OF(T, low) FN(row_sums_##low),
 #define CYNORM_PIXEL_SUMS_OF(T, low) FN(pixel_sums_##low),
-#define CYNORM_SLAB_CHOICE(T, stage)                                                                                   \
-    {FN(slab_##stage##_##T##_special), FN(slab_##stage##_##T##_usual), FN(slab_##stage##_##T##_any)}
 #define CYNORM_SLAB_CHOICES(T)                                                                                         \
-    [CYNORM_##T] = {{CYNORM_LOWS(CYNORM_SQUARES_OF, T)}, CYNORM_SLAB_CHOICE(T, TERMS), CYNORM_SLAB_CHOICE(T, FORWARD), \
-                    FN(slab_BACKWARD_##T##_none), FN(square_row_##T)}
+    [CYNORM_##T] = {{CYNORM_LOWS(CYNORM_SQUARES_OF, T)}, CYNORM_POWERS_OF(slab_TERMS_##T##_),                          \
+                    CYNORM_POWERS_OF(slab_FORWARD_##T##_), FN(slab_BACKWARD_##T##_none), FN(square_row_##T)},
 #define slab_loop FN(cynorm_lrn_slab_loop)
 typedef void (*slab_loop)(slabs_t *, int64_t i, int64_t whole, int64_t others, int64_t n);
 CYNORM_LOWS(CYNORM_SUMS, )
-#if CYNORM_DOUBLE
-CYNORM_SLAB_LOOPS(F64)
-#else
-CYNORM_SLAB_LOOPS(F32)
-CYNORM_SLAB_LOOPS(F16)
-CYNORM_SLAB_LOOPS(BF16)
-#endif
+CYNORM_TYPES(CYNORM_SLAB_LOOPS)
 static const slab_loop FN(strip_sums)[CYNORM_SLABS] = {CYNORM_LOWS(CYNORM_SUMS_OF, )};
 static void (*const FN(row_sums)[CYNORM_SLABS])(const slab_sums *, real *, int64_t, int64_t) = {
     CYNORM_LOWS(CYNORM_ROW_SUMS_OF, )};
@@ -344,13 +336,7 @@ static void (*const FN(lane_sums)[])(real *, int64_t, const window_t *, int) = {
 static const struct {
     slab_loop squares[CYNORM_SLABS], terms[3], forward[3], backward;
     void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
-} FN(slab_loops)[] = {
-#if CYNORM_DOUBLE
-    CYNORM_SLAB_CHOICES(F64)
-#else
-    CYNORM_SLAB_CHOICES(F32), CYNORM_SLAB_CHOICES(F16), CYNORM_SLAB_CHOICES(BF16)
-#endif
-};
+} FN(slab_loops)[] = {CYNORM_TYPES(CYNORM_SLAB_CHOICES)};
 #undef CYNORM_SLAB_LOOP
 #undef CYNORM_SQUARES
 #undef CYNORM_SUMS
@@ -362,7 +348,6 @@ static const struct {
 #undef CYNORM_ROW_SUMS_OF
 #undef CYNORM_PIXEL_SUMS_OF
 #undef CYNORM_LANE_SUMS
-#undef CYNORM_SLAB_CHOICE
 #undef CYNORM_SLAB_CHOICES
 
 /* ---- tiles ---- */
@@ -596,19 +581,8 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     }
 }
 
-/* Each run of level 0 by itself: what lies beside it in levels 1 and 2 begins as many bytes from the first one. */
-static void FN(each_run)(const cynorm_lrn_tile *t, int backward,
-                         void (*work)(const cynorm_lrn_tile *, int, int64_t src_at, int64_t diff_at, int64_t dst_at)) {
-    for (int64_t i2 = 0; i2 < t->count[2]; i2++)
-        for (int64_t i1 = 0; i1 < t->count[1]; i1++) {
-#define AT(name) i1 * t->name.stride[1] + i2 * t->name.stride[2]
-            work(t, backward, AT(src), AT(diff_dst), AT(dst));
-#undef AT
-        }
-}
-
-/* Likewise, and each vector of channels whose pixels have windows. */
-static void FN(narrow_slabs)(const cynorm_lrn_tile *t, int backward) {
+/* Each run of level 0 by itself, and each vector of channels whose pixels have windows. */
+static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
     const int pixels = FN(by_pixels)(t);
     const int64_t size = cynorm_itemsize(t->src.dtype), runs = pixels ? 1 : t->count[1], step = pixels ? VL : t->count[0];
     along_t along = {0};

@@ -9,6 +9,7 @@
 #define uvec cynorm_uvec_f64
 #define FN(name) name##_f64
 #define CYNORM_COMPUTE CYNORM_F64
+#define CYNORM_TYPES(each) each(F64)
 #else
 #define real float
 #define sint_r int32_t
@@ -18,6 +19,7 @@
 #define uvec cynorm_uvec_f32
 #define FN(name) name##_f32
 #define CYNORM_COMPUTE CYNORM_F32
+#define CYNORM_TYPES(each) each(F32) each(F16) each(BF16)
 #endif
 #define VL ((int)(CYNORM_VBYTES / sizeof(real)))
 
@@ -27,9 +29,19 @@
 #include "lrn.h"
 #include "lrn_stage.h"
 #include "lrn_window.h"
+#include "lrn_far.h"
+#include "lrn_loops.h"
+#include "lrn_blocks.h"
 #include "lrn_slabs.h"
-#include "lrn_narrow.h"
+#include "lrn_rows.h"
+#include "lrn_planes.h"
+#include "lrn_walks.h"
+#include "lrn_choice.h"
 #include "batch_norm.h"
+#include "bn_wide.h"
+#include "bn_loops.h"
+#include "bn_tile.h"
+#include "bn_statistics.h"
 
 /* of math.h */
 #undef CYNORM_ESTIMATES
@@ -53,4 +65,5 @@
 #undef uvec
 #undef FN
 #undef CYNORM_COMPUTE
+#undef CYNORM_TYPES
 #undef VL

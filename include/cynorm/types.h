@@ -414,6 +414,33 @@ CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
 }
 #endif
 
+CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int streaming) {
+    if (streaming && n == VL) FN(put_streaming)(p, v, dtype);
+    else FN(put)(p, v, dtype, n);
+}
+
+/* Elements stand by themselves here, so that two vectors of bfloat16 are taken at a time: the even and the odd ones. */
+enum { FN(EVEN), FN(ODD), FN(ALL) };
+
+CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
+#if !CYNORM_DOUBLE
+    if (part != FN(ALL)) return FN(get_half)(p, part == FN(ODD));
+#endif
+    (void)part;
+    return FN(get)(p, dtype, n);
+}
+
+/* What is even waits for what is odd. */
+CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int streaming, int part, vec *even) {
+#if !CYNORM_DOUBLE
+    if (part == FN(EVEN)) *even = v;
+    else if (part == FN(ODD)) FN(put_halves)(p, *even, v, streaming);
+    else
+#endif
+    FN(put_or_stream)(p, v, dtype, n, streaming);
+    (void)even, (void)part;
+}
+
 /* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
 CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
     const int size = (int)cynorm_itemsize(dtype), vectors = 64 / size / VL;

@@ -1,0 +1,460 @@
+/* Batch norm: the loops over rows that make sums and results, and activations. A template, see types.h; the formulas are
+ * batch_norm.h's. */
+
+/* ---- activations ---- */
+
+/* The switch lies outside the loop over a row; p are the parameters. */
+#define EACH_ACTIVATION(kind, CASE)                                                                          \
+    switch (kind) {                                                                                          \
+    case CYNORM_IDENTITY: break;                                                                             \
+    CASE(CYNORM_RELU, FN(select)(x <= 0, zero, x), FN(select)(x > 0, one, zero))                             \
+    CASE(CYNORM_ELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x)), FN(select)(x >= 0, one, p[0] * FN(exp)(x))) \
+    CASE(CYNORM_CELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x / p[0])),                                     \
+         FN(select)(x >= 0, one, FN(exp)(x / p[0])))                                                         \
+    CASE(CYNORM_SCALED_ELU, p[1] * FN(select)(x > 0, x, p[0] * FN(expm1)(x)),                                \
+         p[1] * FN(select)(x > 0, one, p[0] * FN(exp)(x)))                                                   \
+    CASE(CYNORM_HARD_SIGMOID, FN(clip)(p[0] * x + p[1], zero, one),                                          \
+         FN(select)((p[0] * x + p[1] > 0) & (p[0] * x + p[1] < 1), p[0], zero))                              \
+    CASE(CYNORM_LEAKY_RELU, FN(select)(x >= 0, x, p[0] * x), FN(select)(x >= 0, one, p[0]))                  \
+    CASE(CYNORM_LINEAR, p[0] * x + p[1], p[0])                                                               \
+    CASE(CYNORM_PARAMETRIC_SOFTPLUS, p[0] * FN(softplus)(p[1] * x), p[0] * p[1] * FN(sigmoid)(p[1] * x))     \
+    CASE(CYNORM_SCALED_TANH, p[0] * FN(tanh)(p[1] * x), p[0] * p[1] * (4 * FN(bell)(2 * p[1] * x)))          \
+    CASE(CYNORM_SIGMOID, FN(sigmoid)(x), FN(bell)(x))                                                        \
+    CASE(CYNORM_SOFTPLUS, FN(softplus)(p[0] * x) / p[0], FN(sigmoid)(p[0] * x))                              \
+    CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / ((1 + FN(abs)(x)) * (1 + FN(abs)(x))))                   \
+    CASE(CYNORM_TANH, FN(tanh)(x), 4 * FN(bell)(2 * x))                                                      \
+    CASE(CYNORM_THRESHOLDED_RELU, FN(select)(x > p[0], x, zero), FN(select)(x > p[0], one, zero))            \
+    CASE(CYNORM_SHRINK, FN(select)(x > p[1], x - p[0], FN(select)(x < -p[1], x + p[0], zero)),               \
+         FN(select)(FN(abs)(x) > p[1], one, zero))                                                           \
+    }
+
+#define PARAMETERS(t) {FN(splat)((real)(t)->parameter[0]), FN(splat)((real)(t)->parameter[1])}
+
+static void FN(activate)(const cynorm_bn_tile *t, real *row, int64_t n) {
+    vec p[2] = PARAMETERS(t), zero = {0}, one = FN(splat)(1);
+#define CASE(kind, value, derivative)                                           \
+    case kind:                                                                  \
+        for (int64_t i = 0; i < n; i += VL) {                                   \
+            int64_t m = n - i < VL ? n - i : VL;                                \
+            vec x = FN(load_n)(row + i, m);                                     \
+            FN(store_n)(row + i, value, m);                                     \
+        }                                                                       \
+        break;
+    EACH_ACTIVATION(t->activation, CASE)
+#undef CASE
+    (void)one;
+}
+
+/* out = g * activation'(value); out, g and value may be the same. */
+static void FN(activate_backward)(const cynorm_bn_tile *t, real *out, const real *g, const real *value,
+                                  int64_t n) {
+    vec p[2] = PARAMETERS(t), zero = {0}, one = FN(splat)(1);
+#define CASE(kind, value_, derivative)                                          \
+    case kind:                                                                  \
+        for (int64_t i = 0; i < n; i += VL) {                                   \
+            int64_t m = n - i < VL ? n - i : VL;                                \
+            vec x = FN(load_n)(value + i, m);                                   \
+            (void)x;                                                            \
+            FN(store_n)(out + i, FN(load_n)(g + i, m) * (derivative), m);       \
+        }                                                                       \
+        break;
+    EACH_ACTIVATION(t->activation, CASE)
+#undef CASE
+}
+
+#undef EACH_ACTIVATION
+#undef PARAMETERS
+
+/* ---- sums ---- */
+
+/* How many bytes the sums of a tile take that has n columns, or n rows in a group. */
+static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
+    return (kept_inner ? (n + VL - 1) / VL : n) * 2 * (int64_t)sizeof(wide);
+}
+
+/* Whether the wide halves of a forward call's sums are of even and of odd elements, see wide_split. */
+CYNORM_INLINE int FN(is_split)(int64_t m, int backward, int dtype) {
+    return dtype == CYNORM_BF16 && !backward && m == VL;
+}
+
+/* Whether sums are of runs of products, see sum_products. */
+CYNORM_INLINE int FN(in_runs)(int backward, int dtype) { return backward && cynorm_itemsize(dtype) == 2; }
+
+/* What m elements from the i-th of row r add to two sums: w and w * d, d being x - center and w g, or d. */
+CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
+                                  vec center, int64_t m, int backward, int masked, int dtype) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    const char *x = in->x + r * in->x_step + at;
+    wide d;
+#if !CYNORM_DOUBLE
+    if (FN(is_split)(m, backward, dtype)) d = FN(wide_split)(x);
+    else
+#endif
+    d = FN(wide_get)(x, dtype, m);
+    if (dtype != CYNORM_BF16) d = FN(wide_minus)(d, FN(wide_of)(center)); /* else it is 0 */
+    wide w = d;
+    if (backward) {
+        const char *g = in->g + r * in->g_step + at;
+        if (masked) {
+            const unsigned bits = FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, CYNORM_BN_IN_ORDER);
+            w = FN(wide_of)(FN(where_bits)(bits, FN(get)(g, dtype, m)));
+        } else {
+            w = FN(wide_get)(g, dtype, m);
+        }
+    } else if (m < VL) {
+        w = d = FN(wide_part)(d, m); /* no element, no term */
+    }
+    *first = FN(wide_add)(*first, w);
+    *second = FN(wide_fma)(w, d, *second);
+}
+
+/* Likewise of half types, backward, in reals: d and d * ((x - center) * norm), d being g as the mask leaves it. */
+CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
+                                    vec center, vec norm, int64_t m, int half, int masked, int dtype) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
+    vec xhat = (FN(get_in)(x, dtype, m, half) - center) * norm, d = FN(get_in)(g, dtype, m, half);
+    if (masked) d = FN(where_bits)(FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half), d);
+    if (m < VL) xhat = FN(part)(xhat, (vec){0}, m);
+    *first += d;
+    *second = FN(fma)(d, xhat, *second);
+}
+
+/* Adds a run of them to the sums, of d and d * (x - center). */
+CYNORM_INLINE void FN(add_run)(wide *first, wide *second, vec d, vec product, vec norm) {
+    *first = FN(wide_add)(*first, FN(wide_of)(d));
+    *second = FN(wide_fma)(FN(wide_of)(product), FN(wide_of)(1 / norm), *second);
+}
+
+/* One of the sums of a vector of columns, as they are added up: split, or of the columns of a half. */
+CYNORM_INLINE wide FN(sums_half)(const wide *sums, int half, int split) {
+#if !CYNORM_DOUBLE
+    const cynorm_vec_f64 *v = sums->half;
+    if (split) return (wide){{every_other_f64(v[0], v[1], 0), every_other_f64(v[0], v[1], 1)}};
+    if (half != CYNORM_BN_IN_ORDER) return FN(wide_every_other)(sums[0], sums[2], half);
+#endif
+    (void)half, (void)split;
+    return sums[0];
+}
+
+/* The inverse: those of the k-th vector. */
+CYNORM_INLINE wide FN(sums_in_order)(const wide *v, int k, int half, int split) {
+#if !CYNORM_DOUBLE
+    const cynorm_vec_f64 e = v[k].half[0], o = v[k].half[1];
+    if (split) return (wide){{interleave_f64(e, o, 0), interleave_f64(e, o, 1)}};
+    if (half != CYNORM_BN_IN_ORDER) return FN(wide_interleave)(v[k - half], v[k - half + 1], half);
+#endif
+    (void)half, (void)split;
+    return v[k];
+}
+
+/* The memory of kept rows, in its own order, ahead of those from `row` on; `done` elements are done. */
+CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int64_t done, int x, int g,
+                                     int dtype) {
+    int64_t at = done * cynorm_itemsize(dtype);
+    if (x) __builtin_prefetch(in->x + row * in->x_step + at + in->x_ahead.by, 0, 2);
+    if (g) __builtin_prefetch(in->g + row * in->g_step + at + in->g_ahead.by, 0, 2);
+}
+
+/* Adds rows to the sums of some vectors of columns, which stay in registers. */
+CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const real *center, const real *norm,
+                                   int64_t row, int64_t rows, int64_t i, int columns, int64_t m, int backward,
+                                   int masked, int dtype) {
+    cynorm_bn_rows now = *in;
+    wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
+    vec c[CYNORM_BN_SUM_COLUMNS], factor[CYNORM_BN_SUM_COLUMNS];
+    const int split = FN(is_split)(m, backward, dtype), runs = FN(in_runs)(backward, dtype), in_halves = runs ? columns : 1;
+    sums += i / VL * 2;
+    for (int k = 0; k < columns; k++) {
+        const int half = FN(half_of)(k, in_halves, dtype), at = FN(start_of)(k, half);
+        first[k] = FN(sums_half)(sums + at / VL * 2, half, split);
+        second[k] = FN(sums_half)(sums + at / VL * 2 + 1, half, split);
+        c[k] = FN(load_half)(center + i + at, half);
+        if (runs) factor[k] = FN(load_half)(norm + i + at, half);
+    }
+    for (; now.images; cynorm_bn_next_image(&now))
+        for (int64_t r = 0, end; r < rows; r = end) {
+            vec part[2][CYNORM_BN_SUM_COLUMNS] = {{{0}}};
+            end = runs && rows - r > CYNORM_BN_RUN ? r + CYNORM_BN_RUN : rows;
+            for (; r < end; r++)
+                for (int k = 0; k < columns; k++) {
+                    const int half = FN(half_of)(k, in_halves, dtype);
+                    const int64_t at = i + FN(start_of)(k, half);
+                    if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
+                        FN(prefetch_kept)(&now, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
+                    if (runs)
+                        FN(sum_products)(&part[0][k], &part[1][k], &now, row + r, at, c[k], factor[k], m, half,
+                                         masked, dtype);
+                    else FN(sum_vector)(&first[k], &second[k], &now, row + r, at, c[k], m, backward, masked, dtype);
+                }
+            for (int k = 0; k < columns && runs; k++)
+                FN(add_run)(&first[k], &second[k], part[0][k], part[1][k], factor[k]);
+        }
+    for (int k = 0; k < columns; k++) {
+        const int half = FN(half_of)(k, in_halves, dtype);
+        sums[2 * k] = FN(sums_in_order)(first, k, half, split);
+        sums[2 * k + 1] = FN(sums_in_order)(second, k, half, split);
+    }
+}
+
+CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *norm, int backward,
+                                int masked, int dtype) {
+    int64_t block = CYNORM_BN_SUM_COLUMNS * VL;
+    for (int64_t r = 0, rows; r < in.count; r += rows) {
+        rows = in.count - r < in.together ? in.count - r : in.together;
+        int64_t i = 0;
+#define ADD(columns, m) \
+    FN(sum_columns)(sums, &in, center, norm, r, rows, i, columns, m, backward, masked, dtype)
+        for (; i + block <= in.n; i += block) ADD(CYNORM_BN_SUM_COLUMNS, VL);
+        for (; i + 2 * VL <= in.n; i += 2 * VL) ADD(2, VL);
+        for (; i + VL <= in.n; i += VL) ADD(1, VL);
+        if (i < in.n) ADD(1, in.n - i);
+#undef ADD
+    }
+}
+
+/* Ahead of n elements from the i-th of row r, of x and, where it is read, of g. */
+CYNORM_INLINE void FN(prefetch_reduced)(const cynorm_bn_rows *in, int64_t r, int64_t i, int64_t n, int g, int dtype) {
+    const int64_t size = cynorm_itemsize(dtype);
+    for (int64_t at = i * size; at < (i + n) * size; at += 64) {
+        cynorm_bn_prefetch(in->x + r * in->x_step + at, &in->x_ahead);
+        if (g) cynorm_bn_prefetch(in->g + r * in->g_step + at, &in->g_ahead);
+    }
+}
+
+/* Adds each row to the two sums of its statistic, in two chains. */
+CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *center, const real *norm, int backward,
+                                   int masked, int dtype) {
+    const int runs = FN(in_runs)(backward, dtype), step = 2 * VL;
+    const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype);
+    for (int64_t r = 0; r < in.count; r++, sums += 2) {
+        wide first[2] = {sums[0]}, second[2] = {sums[1]};
+        const vec c = FN(splat)(center[r]), factor = FN(splat)(runs ? norm[r] : 1);
+        for (int64_t i = 0, end; i < in.n; i = end) {
+            vec part[2][2] = {{{0}}};
+#define ADD(k, at, m, half)                                                                                  \
+    if (runs)                                                                                                \
+        FN(sum_products)(&part[0][k], &part[1][k], &in, r, (at) + FN(start_of)(k, half), c, factor, m, half, \
+                         masked, dtype);                                                                     \
+    else FN(sum_vector)(&first[k], &second[k], &in, r, (at) + (k) * VL, c, m, backward, masked, dtype)
+            end = runs && in.n - i > CYNORM_BN_RUN * step ? i + CYNORM_BN_RUN * step : in.n;
+            for (; i + step <= end; i += step) {
+                FN(prefetch_reduced)(&in, r, i, step, backward, dtype);
+                ADD(0, i, VL, half);
+                ADD(1, i, VL, other);
+            }
+            FN(prefetch_reduced)(&in, r, i, end - i, backward, dtype);
+            if (i + VL <= end) {
+                ADD(0, i, VL, CYNORM_BN_IN_ORDER);
+                i += VL;
+            }
+            if (i < end) {
+                ADD(1, i - VL, end - i, CYNORM_BN_IN_ORDER);
+            }
+#undef ADD
+            if (runs) FN(add_run)(&first[0], &second[0], part[0][0] + part[0][1], part[1][0] + part[1][1], factor);
+        }
+        sums[0] = FN(wide_add)(first[0], first[1]);
+        sums[1] = FN(wide_add)(second[0], second[1]);
+    }
+}
+
+/* ---- results ---- */
+
+#define line FN(cynorm_bn_line)
+typedef struct {
+    char *out;
+    int64_t step;               /* from row to row, in bytes */
+    const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL: 1, or the form has none */
+    unsigned char *mask;        /* where ReLU's bits go, or NULL: from `bit` on, rows bit_step apart */
+    int64_t bit, bit_step;
+    int64_t image, bit_image;     /* from image to image, in bytes, of the mask in bits */
+    int ahead, streaming;         /* whether inputs are prefetched, and out bypasses the cache */
+    int64_t out_ahead, out_jump;  /* how far ahead it is fetched, if it is; in the last images, further */
+} line;
+
+static inline void FN(next_image)(line *l, cynorm_bn_rows *in) {
+    cynorm_bn_next_image(in);
+    if (in->images == in->last_images) l->out_ahead += l->out_jump;
+    l->out += l->image;
+    l->bit += l->bit_image;
+}
+
+/* The coefficients of a vector of columns, or of row r, that the form has. */
+CYNORM_INLINE void FN(coefficients)(vec *c, const line *l, int64_t at, int kept, int form) {
+    for (int which = 0; which < 4; which++) {
+        const real *p = l->coefficient[which];
+        const int gain = which == CYNORM_GAIN;
+        if (gain ? form < CYNORM_GRADIENT : form == CYNORM_SCALE) continue;
+        c[which] = form == CYNORM_SCALE && !p ? FN(splat)(1) : kept ? FN(load)(p + at) : FN(splat)(p[at]);
+    }
+}
+
+/* m elements from the i-th of row r:
+ *     NORMALIZE      (x - center) * factor + term
+ *     NORMALIZE_ADD  (x - center) * factor + term + g
+ *     GRADIENT       gain * (g + term + (x - center) * factor)
+ *     SCALE          gain * g
+ * Gated: forward, ReLU follows, and *bits are those of what passes; backward, the mask comes first. */
+CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, const vec *c, int64_t r,
+                                     int64_t i, int64_t m, int half, uint64_t *bits, int ahead, int kept,
+                                     int form, int gated, int dtype) {
+    int64_t at = i * cynorm_itemsize(dtype);
+    const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
+    int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
+    vec y = {0};
+    if (form != CYNORM_NORMALIZE) {
+        if (ahead && !kept && half != 1) cynorm_bn_prefetch(g, &in->g_ahead);
+        y = FN(get_in)(g, dtype, m, half);
+    }
+    if (ahead && !kept && half != 1 && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
+    if (backward && gated) y = FN(where_bits)(FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half), y);
+    if (form == CYNORM_GRADIENT) y += c[CYNORM_TERM];
+    if (form != CYNORM_SCALE) {
+        vec d = FN(get_in)(x, dtype, m, half) - c[CYNORM_CENTER], factor = c[CYNORM_FACTOR];
+        if (form == CYNORM_GRADIENT) y = FN(fma)(d, factor, y);
+        if (form == CYNORM_NORMALIZE) y = FN(fma)(d, factor, c[CYNORM_TERM]);
+        if (form == CYNORM_NORMALIZE_ADD) y += FN(fma)(d, factor, c[CYNORM_TERM]);
+    }
+    if (backward) y *= c[CYNORM_GAIN];
+    if (!backward && gated) {
+        if (l->mask) *bits = FN(mask_bits)(y > 0) & ((1u << m) - 1);
+        y = FN(select)(y <= 0, (vec){0}, y);
+    }
+    return y;
+}
+
+/* The columns of a row from the i-th on: `columns` vectors, or, given 0, as many as are left, fewer than
+ * two. `held`: coefficients, of the row or, where elements are kept, of each vector; or NULL. */
+CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, vec (*held)[4],
+                                       int64_t r, int64_t i, int columns, int ahead, int kept, int form,
+                                       int gated, int dtype) {
+    const int size = (int)cynorm_itemsize(dtype), per_line = 64 / size / VL;
+    vec own[4], y[CYNORM_BN_COLUMNS];
+    char *out = l->out + r * l->step + i * size;
+    uint64_t bits = 0, passed = 0;
+    for (int k = 0; k < columns; k++) {
+        const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
+        if (kept && ahead && k * VL * size % 64 == 0)
+            FN(prefetch_kept)(in, r, i + k * VL, form != CYNORM_SCALE, form != CYNORM_NORMALIZE, dtype);
+        if (l->out_ahead && k * VL * size % 64 == 0)
+            __builtin_prefetch(out + k * VL * size + l->out_ahead, 1, 2);
+        if (!held) FN(coefficients)(own, l, i + k * VL, kept, form);
+        y[k] = FN(combine_vector)(l, in, held ? held[kept ? k : 0] : own, r, i + at, VL, half, &passed, ahead,
+                                  kept, form, gated, dtype);
+#if !CYNORM_DOUBLE
+        if (half != CYNORM_BN_IN_ORDER) {
+            bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
+            if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
+            continue;
+        }
+#endif
+        bits |= passed << k * VL;
+        if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
+        else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
+        else if (k % per_line == per_line - 1)
+            FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
+    }
+    int64_t left = columns ? 0 : in->n - i;
+    for (int64_t j = 0; j < left; j += VL) {
+        int64_t m = left - j < VL ? left - j : VL;
+        if (!held) FN(coefficients)(own, l, i + j, kept, form);
+        y[0] = FN(combine_vector)(l, in, held ? held[0] : own, r, i + j, m, CYNORM_BN_IN_ORDER, &passed,
+                                  ahead, kept, form, gated, dtype);
+        bits |= passed << j;
+        if (ahead && l->streaming && m == VL) FN(put_streaming)(out + j * size, y[0], dtype);
+        else FN(put)(out + j * size, y[0], dtype, m);
+    }
+    if (form < CYNORM_GRADIENT && gated && l->mask)
+        cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, columns ? columns * VL : left);
+}
+
+/* By value, so that the compiler knows them unchanged by what is stored. */
+CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
+                                    int dtype) {
+    const int64_t block = CYNORM_BN_COLUMNS * VL;
+    vec held[CYNORM_BN_COLUMNS][4];
+#define EACH_ROW                                    \
+    for (; in.images; FN(next_image)(&l, &in))      \
+        for (int64_t r = 0; r < in.count; r++)
+#define COMBINE(held, i, columns) \
+    FN(combine_columns)(&l, &in, held, r, i, columns, ahead, kept, form, gated, dtype)
+#define COMBINE_HELD(columns) /* all coefficients stay in registers */                                       \
+    do {                                                                                                     \
+        for (int k = 0; k < columns; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);                 \
+        EACH_ROW COMBINE(held, 0, columns);                                                                  \
+        return;                                                                                              \
+    } while (0)
+    if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS);
+    if (kept && in.n == 2 * VL) COMBINE_HELD(2);
+    if (kept && in.n == VL) COMBINE_HELD(1);
+    EACH_ROW {
+        int64_t i = 0;
+        if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
+        for (; i + block <= in.n; i += block) COMBINE(kept ? NULL : held, i, CYNORM_BN_COLUMNS);
+        if (i + 2 * VL <= in.n) {
+            COMBINE(kept ? NULL : held, i, 2);
+            i += 2 * VL;
+        }
+        if (i < in.n) COMBINE(kept ? NULL : held, i, 0);
+    }
+#undef COMBINE
+#undef COMBINE_HELD
+#undef EACH_ROW
+}
+
+/* ---- the loops above, for each storage type and case a function of its own: in one, pointers spill ---- */
+
+typedef void FN(sum_loop)(wide *, const cynorm_bn_rows *, const real *center, const real *norm);
+typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
+
+#define CYNORM_BN_SUM(T, rows, kept, backward, masked)                                                       \
+    static __attribute__((noinline)) void FN(sum_##T##_##kept##backward##masked)(                            \
+        wide *sums, const cynorm_bn_rows *in, const real *center, const real *norm) {                        \
+        FN(rows)(sums, *in, center, norm, backward, masked, CYNORM_##T);                                     \
+    }
+#define CYNORM_BN_COMBINE(T, form, kept, gated)                                                              \
+    static __attribute__((noinline)) void FN(combine_##T##_##form##kept##gated)(                             \
+        const line *l, const cynorm_bn_rows *in) {                                                           \
+        if (l->ahead) FN(combine_rows)(*l, *in, 1, kept, form, gated, CYNORM_##T);                           \
+        else FN(combine_rows)(*l, *in, 0, kept, form, gated, CYNORM_##T);                                    \
+    }
+#define CYNORM_BN_FORM(T, form)                                                                              \
+    CYNORM_BN_COMBINE(T, form, 0, 0)                                                                         \
+    CYNORM_BN_COMBINE(T, form, 0, 1)                                                                         \
+    CYNORM_BN_COMBINE(T, form, 1, 0)                                                                         \
+    CYNORM_BN_COMBINE(T, form, 1, 1)
+#define CYNORM_BN_FORM_OF(T, form)                                                                           \
+    {{FN(combine_##T##_##form##00), FN(combine_##T##_##form##01)},                                           \
+     {FN(combine_##T##_##form##10), FN(combine_##T##_##form##11)}}
+
+/* sums: [kept][nothing else, diff_dst, diff_dst and mask]; combinations: [form][kept][gated] */
+#define CYNORM_BN_LOOPS(T)                                                                                   \
+    CYNORM_BN_SUM(T, sum_reduced, 0, 0, 0)                                                                   \
+    CYNORM_BN_SUM(T, sum_reduced, 0, 1, 0)                                                                   \
+    CYNORM_BN_SUM(T, sum_reduced, 0, 1, 1)                                                                   \
+    CYNORM_BN_SUM(T, sum_kept, 1, 0, 0)                                                                      \
+    CYNORM_BN_SUM(T, sum_kept, 1, 1, 0)                                                                      \
+    CYNORM_BN_SUM(T, sum_kept, 1, 1, 1)                                                                      \
+    static FN(sum_loop) *const FN(sum_##T)[2][3] = {                                                         \
+        {FN(sum_##T##_000), FN(sum_##T##_010), FN(sum_##T##_011)},                                           \
+        {FN(sum_##T##_100), FN(sum_##T##_110), FN(sum_##T##_111)}};                                          \
+    CYNORM_BN_FORM(T, 0)                                                                                     \
+    CYNORM_BN_FORM(T, 1)                                                                                     \
+    CYNORM_BN_FORM(T, 2)                                                                                     \
+    CYNORM_BN_FORM(T, 3)                                                                                     \
+    static FN(combine_loop) *const FN(combine_##T)[4][2][2] = {                                              \
+        CYNORM_BN_FORM_OF(T, 0), CYNORM_BN_FORM_OF(T, 1), CYNORM_BN_FORM_OF(T, 2), CYNORM_BN_FORM_OF(T, 3)};
+
+CYNORM_TYPES(CYNORM_BN_LOOPS)
+#if CYNORM_DOUBLE
+#define BY_DTYPE(dtype, loops) ((void)(dtype), FN(loops##_F64))
+#else
+#define BY_DTYPE(dtype, loops) \
+    (dtype == CYNORM_F16 ? FN(loops##_F16) : dtype == CYNORM_BF16 ? FN(loops##_BF16) : FN(loops##_F32))
+#endif
+#undef CYNORM_BN_LOOPS
+#undef CYNORM_BN_FORM_OF
+#undef CYNORM_BN_FORM
+#undef CYNORM_BN_COMBINE
+#undef CYNORM_BN_SUM

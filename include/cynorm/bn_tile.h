@@ -1,0 +1,432 @@
+/* Batch norm of one tile, by blocks of rows: what they lie in, what is converted and staged for them, what is packed. A template,
+ * see types.h. */
+
+#define scratch_t FN(cynorm_bn_scratch)
+typedef struct {
+    union {
+        struct { char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE]; };
+        float halves[4][CYNORM_BN_WIDEST]; /* coefficients of bfloat16, whose rows are used as they are */
+    };
+    char out[CYNORM_BN_STAGE];
+    real value[CYNORM_BN_ROW];
+    unsigned char bits[CYNORM_BN_STAGE / 2];
+} scratch_t;
+
+_Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
+_Static_assert(CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + CYNORM_UNPACK_STAGE <= CYNORM_BN_PACKED, "slab");
+
+/* Whether rows are used as reals: an activation other than ReLU is computed by the row, so is all of int8. */
+static inline int FN(as_reals)(const cynorm_bn_tile *t) {
+    return t->activation > CYNORM_RELU || t->view[CYNORM_BN_SRC].dtype == CYNORM_S8;
+}
+
+/* Whether rows of a view can be used as they are. */
+static inline int FN(is_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    return !v->data || !FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE;
+}
+
+/* Bytes from row to row of a copy. */
+static inline int64_t FN(copy_step)(const cynorm_bn_tile *t, const cynorm_bn_block *b) {
+    return b->piece * cynorm_itemsize(FN(as_reals)(t) ? CYNORM_COMPUTE : t->view[CYNORM_BN_SRC].dtype);
+}
+
+/* The rows of a block: memory itself, or a copy that is converted. */
+static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
+                                 char *copy, int64_t *step) {
+    char *p = cynorm_bn_at(v, b);
+    *step = cynorm_bn_step(t, v);
+    if (FN(is_ready)(t, v)) return p;
+    int64_t row = FN(copy_step)(t, b);
+    for (int64_t r = 0; r < b->count; r++)
+        FN(load_row)((real *)(copy + r * row), p + r * *step, v->dtype, b->n, cynorm_itemsize(v->dtype));
+    *step = row;
+    return copy;
+}
+
+/* Coefficients of a block; NULL stays NULL. */
+static inline const real *FN(coefficient)(const cynorm_bn_tile *t, const void *p, const cynorm_bn_block *b) {
+    return p ? (const real *)p + b->of * t->row + (t->kept_inner ? b->i : b->row) : NULL;
+}
+
+/* out = g times the derivative of an activation other than ReLU, of one row of reals. */
+static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, const char *x, const char *g,
+                             const cynorm_bn_block *b) {
+    const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE];
+    const real *value = s->value;
+    int64_t step;
+    if (kept->data) {
+        value = (const real *)FN(view_rows)(t, kept, b, (char *)s->value, &step);
+    } else {
+        line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
+                  FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
+        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .images = 1};
+        BY_DTYPE(CYNORM_COMPUTE, combine)[CYNORM_NORMALIZE][t->kept_inner][0](&l, &in);
+    }
+    FN(activate_backward)(t, out, (const real *)g, value, b->n);
+}
+
+/* The rows of src, and of diff_dst with its mask, or of add; `sums`: of which sums are taken. */
+static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
+                                     const cynorm_bn_block *b, int sums) {
+    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
+    int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
+    cynorm_bn_rows in = {.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
+                         .bit_image = mask->stride[1], .images = b->images};
+    const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
+    in.x = FN(view_rows)(t, src, b, s->x, &in.x_step);
+    in.together = b->count;
+    if (!t->kept_inner) {
+        in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
+        in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
+    } else if (sums && b->n > CYNORM_BN_SUM_COLUMNS * VL) {
+        in.together = CYNORM_BN_TOGETHER / (b->n * cynorm_itemsize(src->dtype));
+        if (in.together < CYNORM_BN_LEAST) in.together = CYNORM_BN_LEAST;
+        in.x_ahead.by = in.together * in.x_step;
+        in.g_ahead.by = in.together * other->stride[2];
+    } else {
+        in.x_ahead.by = cynorm_bn_rows_ahead(t, src, t->next[0], b);
+        in.g_ahead.by = cynorm_bn_rows_ahead(t, other, t->next[1], b);
+        in.x_ahead.jump = t->jump[0];
+        in.g_ahead.jump = t->jump[1];
+        in.last_images = t->last_images;
+    }
+    if (in.x == s->x || src->packed) in.x_ahead = here;
+    if (!other->data) return in;
+    in.g = FN(view_rows)(t, other, b, s->g, &in.g_step);
+    if (in.g == s->g || other->packed) in.g_ahead = here; /* the copy is */
+    if (backward && t->activation > CYNORM_RELU) {
+        int64_t row = FN(copy_step)(t, b);
+        for (int64_t r = 0; r < b->count; r++) {
+            cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
+            FN(gradient_row)(t, s, (real *)(s->g + r * row), in.x + r * in.x_step, in.g + r * in.g_step,
+                             &one);
+        }
+        in.g = s->g;
+        in.g_step = row;
+    }
+    if (!backward || !mask->data) return in;
+    in.mask = (const unsigned char *)mask->data;
+    in.bit = cynorm_bn_bit(t, b);
+    in.bit_step = cynorm_bn_step(t, mask);
+    if (mask->stride[0] == 1 || t->count[0] == 1) return in;
+    int64_t row = b->piece / 8 + 8; /* bytes: more than are used may be read */
+    for (int64_t r = 0; r < b->count; r++)
+        for (int64_t j = 0; j < b->n; j++) {
+            unsigned bit = cynorm_bits_at(in.mask, in.bit + r * in.bit_step + j * mask->stride[0]) & 1;
+            unsigned char *byte = s->bits + r * row + j / 8;
+            *byte = (unsigned char)((j % 8 ? *byte : 0) | bit << j % 8);
+        }
+    in.mask = s->bits;
+    in.bit = 0;
+    in.bit_step = 8 * row;
+    return in;
+}
+
+/* How a tile is cut into blocks, whose rows have `most` elements at most; `staged`: its results do not go to
+ * memory as they are computed. */
+static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int staged, int dtype) {
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
+    cynorm_bn_block b = {.piece = t->count[0] < most ? t->count[0] : most,
+                         .rows = t->kept_inner ? t->count[2] : t->count[1], .images = 1};
+    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size;
+    const int is_short = t->kept_inner && staged && !FN(as_reals)(t) && row <= CYNORM_BN_SHORT;
+    const int64_t stage = (is_short ? CYNORM_BN_SHORT_STAGE : CYNORM_BN_STAGE) / size;
+    if (FN(as_reals)(t) || (mask->data && mask->stride[0] != 1 && t->count[0] > 1)) {
+        b.piece = CYNORM_BN_ROW;
+        staged = 1;
+    } else if (staged && b.piece > stage) {
+        b.piece = stage;
+    }
+    if (staged && b.rows > stage / b.piece) b.rows = stage > b.piece ? stage / b.piece : 1;
+    /* sums of all columns stay in registers from image to image */
+    const int is_held = b.piece <= VL || b.piece == 2 * VL || b.piece == CYNORM_BN_SUM_COLUMNS * VL;
+    if (t->kept_inner && !staged && is_held) b.images = t->count[1];
+    return b;
+}
+
+/* Whether kept rows are of bfloat16, a vector each, follow on in memory, as do those of `l`, if any, and are enough of
+ * them: two are taken as one, whose halves need no lane moved. */
+static int FN(in_pairs)(const cynorm_bn_tile *t, const cynorm_bn_rows *in, const line *l, int dtype) {
+    const int64_t row = VL * cynorm_itemsize(dtype);
+    return t->kept_inner && dtype == CYNORM_BF16 && in->n == VL && in->count > 1 &&
+           in->count * in->images >= CYNORM_BN_PAIRED && in->x_step == row &&
+           (!in->g || in->g_step == row) && (!in->mask || in->bit_step == VL) &&
+           (!l || (l->step == row && (!l->mask || l->bit_step == VL)));
+}
+
+/* The pairs of `in`, which is left with a last row, or none. */
+static cynorm_bn_rows FN(take_pairs)(cynorm_bn_rows *in) {
+    cynorm_bn_rows pairs = *in;
+    const int64_t rows = in->count / 2 * 2;
+    pairs.n *= 2, pairs.count /= 2, pairs.together = pairs.count;
+    pairs.x_step *= 2, pairs.g_step *= 2, pairs.bit_step *= 2;
+    in->count -= rows;
+    in->x += rows * in->x_step, in->bit += rows * in->bit_step;
+    if (in->g) in->g += rows * in->g_step;
+    return pairs;
+}
+
+static void FN(sum_tile)(const cynorm_bn_tile *t) {
+    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
+    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
+    cynorm_bn_block b = FN(blocks)(t, t->count[0], 0, dtype);
+    while (cynorm_bn_next(t, &b)) {
+        cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b, 1);
+        wide *sums = (wide *)((char *)t->sums + b.of * FN(bn_sums_bytes)(t->kept_inner, t->row));
+        sums += (t->kept_inner ? b.i / VL : b.row) * 2;
+        if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
+        const real *center = FN(coefficient)(t, t->center, &b);
+        const real *norm = FN(coefficient)(t, t->norm, &b);
+        FN(sum_loop) *loop = BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0];
+        if (FN(in_pairs)(t, &in, NULL, dtype)) {
+            const cynorm_bn_rows pairs = FN(take_pairs)(&in);
+            wide of_pairs[4] = {0};
+            real twice[2][2 * VL];
+            for (int j = 0; j < 2; j++) {
+                FN(store)(twice[0] + j * VL, FN(load)(center));
+                FN(store)(twice[1] + j * VL, FN(load)(norm));
+            }
+            loop(of_pairs, &pairs, twice[0], twice[1]);
+            for (int j = 0; j < 4; j++) sums[j % 2] = FN(wide_add)(sums[j % 2], of_pairs[j]);
+        }
+        if (in.count) loop(sums, &in, center, norm);
+    }
+}
+
+/* Whether a result goes to memory as it is computed: not where it is converted, packed or has more done to
+ * it, nor where it should bypass the cache, which takes whole lines. */
+static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    if (!FN(is_ready)(t, v)) return 0;
+    return !t->streaming || v->packed || (t->activation <= CYNORM_RELU && cynorm_bn_lines(t, v));
+}
+
+/* The rows of a block, from where they have been computed to where they belong. */
+static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
+                         const line *l) {
+    char *p = cynorm_bn_at(v, b);
+    if (l->out == p) return;
+    int64_t size = cynorm_itemsize(v->dtype), step = cynorm_bn_step(t, v);
+    int64_t bytes = b->n * size, count = b->count;
+    int whole = FN(is_ready)(t, v);
+    if (whole && step == bytes) {
+        bytes *= count;
+        count = 1;
+    }
+    for (int64_t r = 0; r < count; r++) {
+        char *row = l->out + r * l->step, *to = p + r * step;
+        if (whole) cynorm_stream_copy(to, row, bytes);
+        else FN(store_row)(to, (const real *)row, v->dtype, b->n, size);
+    }
+}
+
+/* A line whose rows lie in memory, where that can be, or in scratch. */
+static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
+                        const cynorm_bn_block *b, int dtype) {
+    if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
+    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming || cynorm_bn_cut(t, b),
+                  .streaming = t->streaming && !v->packed, .image = v->stride[1],
+                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_rows_ahead(t, v, t->next[2], b) : 0,
+                  .out_jump = t->fetching ? t->jump[2] : 0};
+}
+
+#if !CYNORM_DOUBLE
+/* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of; `done`: they were
+ * brought into it before. */
+static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
+    const int64_t whole = n / (2 * VL) * (2 * VL);
+    for (int which = 0; which < 4; which++) {
+        const real *from = l->coefficient[which];
+        real *to = s->halves[which];
+        if (!from) continue;
+        l->coefficient[which] = to;
+        if (done) continue;
+        for (int64_t i = 0; i < whole; i += 2 * VL) {
+            FN(store)(to + i, FN(load_half)(from + i, 0));
+            FN(store)(to + i + VL, FN(load_half)(from + i, 1));
+        }
+        memcpy(to + whole, from + whole, (size_t)(n - whole) * sizeof(real));
+    }
+}
+#endif
+
+/* The results of rows, and of pairs of them. */
+static void FN(combine)(const cynorm_bn_tile *t, line l, cynorm_bn_rows in, int form, int gated, int dtype) {
+    FN(combine_loop) *loop = BY_DTYPE(dtype, combine)[form][t->kept_inner][gated];
+    if (FN(in_pairs)(t, &in, &l, dtype)) {
+        const cynorm_bn_rows pairs = FN(take_pairs)(&in);
+        const int64_t rows = pairs.count * 2;
+        line two = l;
+        real twice[4][2 * VL];
+        for (int which = 0; which < 4; which++) {
+            if (!l.coefficient[which]) continue;
+            const vec c = FN(load)(l.coefficient[which]);
+            for (int half = 0; half < 2; half++) FN(store)(twice[which] + half * VL, FN(every_other)(c, c, half));
+            two.coefficient[which] = twice[which];
+        }
+        two.step *= 2, two.bit_step *= 2;
+        loop(&two, &pairs);
+        l.out += rows * l.step, l.bit += rows * l.bit_step;
+    }
+    if (in.count) loop(&l, &in);
+}
+
+static void FN(apply_tile)(const cynorm_bn_tile *t) {
+    scratch_t *s = t->scratch;
+    const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
+    const cynorm_bn_view *diff_add = &v[CYNORM_BN_DIFF_ADD], *value = &v[CYNORM_BN_VALUE];
+    int backward = v[CYNORM_BN_DIFF_DST].data != NULL, form = CYNORM_NORMALIZE;
+    if (v[CYNORM_BN_ADD].data) form = CYNORM_NORMALIZE_ADD;
+    if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
+    int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
+    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
+    int64_t most = !t->kept_inner ? t->count[0] : t->streaming ? CYNORM_BN_WIDEST : CYNORM_BN_WIDE;
+    cynorm_bn_block b = FN(blocks)(t, most, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
+#if !CYNORM_DOUBLE
+    int64_t halved = -1; /* from which element on coefficients are in the order of halves */
+#endif
+    while (cynorm_bn_next(t, &b)) {
+        cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
+        if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
+            line l = FN(line_to)(t, s, diff_add, &b, dtype);
+            FN(combine)(t, l, in, CYNORM_SCALE, gated, dtype);
+            FN(put_rows)(t, diff_add, &b, &l);
+        }
+        line l = FN(line_to)(t, s, dst, &b, dtype);
+        l.coefficient[CYNORM_CENTER] = FN(coefficient)(t, t->center, &b);
+        l.coefficient[CYNORM_FACTOR] = FN(coefficient)(t, backward ? t->slope : t->gain, &b);
+        l.coefficient[CYNORM_TERM] = FN(coefficient)(t, backward ? t->offset : t->bias, &b);
+        l.coefficient[CYNORM_GAIN] = FN(coefficient)(t, t->gain, &b);
+#if !CYNORM_DOUBLE
+        const int64_t first = b.of * t->row + b.i;
+        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, first == halved), halved = first;
+#endif
+        if (!backward && mask->data) {
+            l.mask = (unsigned char *)mask->data;
+            l.bit = cynorm_bn_bit(t, &b);
+            l.bit_step = cynorm_bn_step(t, mask);
+            l.bit_image = mask->stride[1];
+        }
+        FN(combine)(t, l, in, form, gated, dtype);
+        for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
+            real *row = (real *)(l.out + r * l.step);
+            if (value->data) {
+                cynorm_bn_block one = cynorm_bn_row_of(t, &b, r);
+                FN(store_row)(cynorm_bn_at(value, &one), row, value->dtype, b.n, value->stride[0]);
+            }
+            FN(activate)(t, row, b.n);
+        }
+        FN(put_rows)(t, dst, &b, &l);
+    }
+}
+
+/* ---- slabs of a tile, which are as much as is packed at a time ---- */
+
+#define slab_t FN(cynorm_bn_slab)
+/* As many elements of each statistic, from the `at`-th on, of a group. */
+typedef struct {
+    const cynorm_bn_tile *t;
+    cynorm_bn_tile tile; /* in which copies stand for packed views */
+    int64_t statistics, group, at, n, all; /* of so many */
+} slab_t;
+
+/* Bytes (of the mask, bits) from one element of a statistic to the next. */
+static inline int64_t FN(slab_step)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    return t->kept_inner ? v->stride[2] / t->repeat : v->stride[0];
+}
+
+static inline char *FN(slab_at)(const slab_t *s, const cynorm_bn_view *v) {
+    return v->data + s->group * v->stride[2] + s->at * FN(slab_step)(s->t, v);
+}
+
+/* The elements of a slab from a view to its copy, or back. */
+static void FN(move_slab)(const slab_t *s, int k, int pack) {
+    const cynorm_bn_tile *t = s->t;
+    const cynorm_bn_view *v = &t->view[k], *copy = &s->tile.view[k];
+    const int kept = t->kept_inner;
+    const int64_t split = s->statistics < t->split ? s->statistics : t->split, step = FN(slab_step)(t, v);
+    cynorm_slab slab = {{FN(slab_at)(s, v), copy->data},
+                        {{split, {v->stride[!kept], copy->stride[!kept]}},
+                         {s->statistics / split, {v->block, copy->block}},
+                         {s->n, {step, FN(slab_step)(t, copy)}, s->at, s->all - s->at - s->n}},
+                        cynorm_itemsize(v->dtype), s->n * step};
+    if (pack) cynorm_pack(&slab);
+    else cynorm_unpack(&slab, t->streaming ? copy->data + CYNORM_BN_SLAB : NULL, CYNORM_BN_SLAB_ROWS);
+}
+
+/* Whether a call writes to a view. */
+static inline int FN(is_output)(const cynorm_bn_tile *t, int k) {
+    return k == CYNORM_BN_DST || k == CYNORM_BN_DIFF_ADD ||
+           (k == CYNORM_BN_VALUE && !t->view[CYNORM_BN_DIFF_DST].data);
+}
+
+/* The tile of a slab: packed views are of copies, one after another in scratch. */
+static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
+    const cynorm_bn_tile *t = s->t;
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
+    const int kept = t->kept_inner;
+    char *copy = (char *)t->scratch + CYNORM_BN_SCRATCH;
+    cynorm_bn_tile tile = *t;
+    tile.count[kept ? 2 : 0] = kept ? s->n / t->repeat : s->n;
+    if (!kept) tile.count[2] = 1;
+    tile.bit += s->group * mask->stride[2] + s->at * FN(slab_step)(t, mask);
+    tile.next[0] = s->n * FN(slab_step)(t, &t->view[CYNORM_BN_SRC]);
+    tile.next[1] = s->n * FN(slab_step)(t, &t->view[CYNORM_BN_DIFF_DST]);
+    for (int k = 0; k < CYNORM_BN_MASK; k++) {
+        cynorm_bn_view *v = &tile.view[k];
+        const int64_t size = cynorm_itemsize(v->dtype);
+        if (!v->data) continue;
+        v->data = v->packed ? copy : FN(slab_at)(s, v);
+        if (!v->packed) continue;
+        copy += CYNORM_BN_PACKED;
+        v->stride[0] = size;
+        /* whole lines of memory, and rows not all in the same set of the cache */
+        v->stride[1] = (s->n * size + 63) / 64 * 64 + 64;
+        v->stride[2] = t->count[0] * size;
+        v->block = t->split * (!kept ? v->stride[1] : t->blocks > 1 ? s->n * size : size);
+    }
+    return tile;
+}
+
+/* Whether a call's results do not wait for its sums: those of backward inference. */
+static inline int FN(at_once)(const cynorm_bn_tile *t) { return t->view[CYNORM_BN_DIFF_DST].data && !t->slope; }
+
+/* Runs a tile by slabs, between packing what is read of packed views and unpacking what they are given. */
+static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
+    const int kept = t->kept_inner;
+    slab_t s = {.t = t, .statistics = kept ? t->count[0] / t->repeat * t->blocks : t->count[1],
+                .all = kept ? t->count[2] * t->repeat : t->count[0]};
+    int64_t widest = 1;
+    for (int k = 0; k < CYNORM_BN_MASK; k++)
+        if (t->view[k].packed && cynorm_itemsize(t->view[k].dtype) > widest)
+            widest = cynorm_itemsize(t->view[k].dtype);
+    int64_t piece = (CYNORM_BN_SLAB / s.statistics - 128) / widest;
+    piece = piece > 64 ? piece / 64 * 64 : 16;
+    if (kept) piece = piece > t->repeat ? piece / t->repeat * t->repeat : t->repeat;
+    for (s.group = 0; s.group < (kept ? 1 : t->count[2]); s.group++)
+        for (s.at = 0; s.at < s.all; s.at += s.n) {
+            s.n = s.all - s.at < piece ? s.all - s.at : piece;
+            s.tile = FN(slab_tile)(&s);
+            for (int k = 0; k < CYNORM_BN_MASK; k++)
+                if (t->view[k].packed && !FN(is_output)(t, k) && (apply || k != CYNORM_BN_ADD))
+                    FN(move_slab)(&s, k, 1);
+            if (sums) FN(sum_tile)(&s.tile);
+            if (apply) FN(apply_tile)(&s.tile);
+            for (int k = 0; k < CYNORM_BN_MASK && apply; k++)
+                if (t->view[k].packed && FN(is_output)(t, k)) FN(move_slab)(&s, k, 0);
+        }
+}
+
+static void FN(bn_sums)(const cynorm_bn_tile *t) {
+    if (t->packs) FN(by_slabs)(t, 1, FN(at_once)(t));
+    else FN(sum_tile)(t);
+}
+
+static void FN(bn_apply)(const cynorm_bn_tile *t) {
+    if (!t->packs) FN(apply_tile)(t);
+    else if (!FN(at_once)(t)) FN(by_slabs)(t, 0, 1);
+}
+
+#undef line
+#undef scratch_t
+#undef slab_t
+#undef BY_DTYPE

@@ -1,0 +1,271 @@
+/* LRN with windows of 3 or 5 slabs along the stream. A template, see types.h; formulas and tiles are lrn.h's.
+ *
+ * CYNORM_BLOCK slabs are worked on at a time, a vector of each, in registers; what the next block needs of this one waits in
+ * scratch, in the order of its use. Rows of dst that do not begin at a line of memory are made in scratch and copied, past the
+ * cache (lrn_stage.h). */
+
+#ifndef CYNORM_LRN_BLOCKS_H
+#define CYNORM_LRN_BLOCKS_H
+enum { CYNORM_BLOCK = 4 }; /* slabs */
+/* Whether there are registers for stages that are late. */
+#ifdef __AVX512F__
+enum { CYNORM_BLOCKS_LATE = 1 };
+#else
+enum { CYNORM_BLOCKS_LATE = 0 };
+#endif
+#endif
+
+#define block_t FN(cynorm_lrn_block)
+typedef struct {
+    const char *src[CYNORM_BLOCK + 2 * CYNORM_REACH], *diff_dst[CYNORM_BLOCK];
+    char *dst[CYNORM_BLOCK];
+    ivec exists[CYNORM_BLOCK]; /* whether there is a slab for the term to be of, */
+    int edge;                  /* and whether one is missing */
+    real *kept;                /* forward: squares of `reach` slabs; backward: terms of twice as many, weighted of as many */
+    int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
+    coefficients q;
+    int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
+    const cynorm_late *late; /* dst of the block before */
+} block_t;
+
+/* `together`: of how many slabs powers are taken at once; `even`: what put_part keeps of each. */
+
+/* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
+CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                     int together, int part, vec *even) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * reach;
+    vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) s[j] = FN(load)(kept + j * VL);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK + reach; j++) {
+        x[j] = FN(get_part)(b->src[j] + at, dtype, n, part);
+        s[reach + j] = x[j] * x[j];
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) FN(store)(kept + j * VL, s[CYNORM_BLOCK + j]);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j += together) {
+        vec omega[CYNORM_BLOCK], out[CYNORM_BLOCK];
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) {
+            if (part != FN(ODD)) __builtin_prefetch(b->src[reach + j + k] + at + b->src_ahead, 0, 2);
+            omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
+        }
+        if (!b->finish) continue;
+        FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL);
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++)
+            FN(put_part)(b->dst[j + k] + at, out[k], dtype, n, b->streaming, part, &even[j + k]);
+    }
+}
+
+CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, int kind, int together) {
+    const int64_t size = cynorm_itemsize(dtype);
+    vec even[CYNORM_BLOCK] = {0};
+    int64_t i = 0;
+    if (dtype == CYNORM_BF16)
+        for (; i + 2 * VL <= b->length; i += 2 * VL) {
+            cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(EVEN), even);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ODD), even);
+        }
+    for (; i + VL <= b->length; i += VL) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ALL), even);
+    }
+    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, FN(ALL), even);
+}
+
+/* Backward: diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach, in
+ * three stages, which hand this on. */
+#define passing_t FN(cynorm_lrn_passing)
+typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_BLOCK]; } passing_t;
+
+CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach,
+                                    int part) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    vec s[CYNORM_BLOCK + 2 * CYNORM_REACH];
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK + 2 * reach; j++) {
+        const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
+        s[j] = x * x;
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        if (part != FN(ODD)) __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
+        p->omega[j] = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
+    }
+}
+
+CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                   int together, int part) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j += together) {
+        vec g[CYNORM_BLOCK], x[CYNORM_BLOCK];
+#pragma GCC unroll 8
+        for (int k = 0; k < together; k++) {
+            if (part != FN(ODD)) __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
+            g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
+            x[k] = FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
+        }
+        FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j);
+    }
+    if (__builtin_expect(b->edge, 0))
+#pragma GCC unroll 8
+        for (int j = 0; j < CYNORM_BLOCK; j++) p->terms[j] = (vec)((ivec)p->terms[j] & b->exists[j]);
+}
+
+CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, int64_t i, int64_t n, int dtype, int reach,
+                                    int part, vec *even) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
+    vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * reach; j++) terms[j] = FN(load)(kept + j * VL);
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) weighted[j] = FN(load)(kept + (2 * reach + j) * VL);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) terms[2 * reach + j] = p->terms[j], weighted[reach + j] = p->weighted[j];
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, terms[CYNORM_BLOCK + j]);
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) FN(store)(kept + (2 * reach + j) * VL, weighted[CYNORM_BLOCK + j]);
+    if (!b->finish) return;
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++) {
+        const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
+        const vec out = FN(diff_src_of)(&b->q, x, FN(sum_cells)(terms + j, reach), weighted[j]);
+        FN(put_part)(b->dst[j] + at, out, dtype, n, b->streaming, part, even + j);
+    }
+}
+
+CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                      int together) {
+    passing_t p;
+    FN(block_omegas)(b, &p, i, n, dtype, reach, FN(ALL));
+    FN(block_terms)(b, &p, i, n, dtype, reach, kind, together, FN(ALL));
+    FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL), NULL);
+}
+
+/* Where memory is the limit, the stages of a vector, each a step after the one before: what comes late holds up nothing else. */
+CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, int dtype, int reach, int kind, int together) {
+    const int64_t steps = b->length / VL;
+    passing_t p = {{{0}}};
+    for (int64_t t = 0; t < steps + 2; t++) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, t * VL * cynorm_itemsize(dtype));
+        if (t >= 2) FN(block_finish)(b, &p, (t - 2) * VL, VL, dtype, reach, FN(ALL), NULL);
+        if (t >= 1 && t <= steps) FN(block_terms)(b, &p, (t - 1) * VL, VL, dtype, reach, kind, together, FN(ALL));
+        if (t < steps) FN(block_omegas)(b, &p, t * VL, VL, dtype, reach, FN(ALL));
+    }
+    return steps * VL;
+}
+
+/* Where arithmetic is, those of two vectors of each slab side by side: their addresses are taken once. */
+CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, int dtype, int reach, int kind, int together) {
+    const int halves = dtype == CYNORM_BF16, one = halves ? FN(EVEN) : FN(ALL), other = halves ? FN(ODD) : FN(ALL);
+    const int64_t size = cynorm_itemsize(dtype), apart = halves ? 0 : VL;
+    passing_t p, q;
+    vec even[CYNORM_BLOCK];
+    int64_t i = 0;
+    for (; i + 2 * VL <= b->length; i += 2 * VL) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        if (!halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
+        FN(block_omegas)(b, &p, i, VL, dtype, reach, one);
+        FN(block_omegas)(b, &q, i + apart, VL, dtype, reach, other);
+        FN(block_terms)(b, &p, i, VL, dtype, reach, kind, together, one);
+        FN(block_terms)(b, &q, i + apart, VL, dtype, reach, kind, together, other);
+        FN(block_finish)(b, &p, i, VL, dtype, reach, one, even);
+        FN(block_finish)(b, &q, i + apart, VL, dtype, reach, other, even);
+    }
+    return i;
+}
+
+CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together) {
+    int64_t i;
+    if (CYNORM_BLOCKS_LATE && dtype == CYNORM_COMPUTE) i = FN(blocks_backward_late)(b, dtype, reach, kind, together);
+    else i = FN(blocks_backward_abreast)(b, dtype, reach, kind, together);
+    if (i + VL <= b->length) {
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * cynorm_itemsize(dtype));
+        FN(block_backward)(b, i, VL, dtype, reach, kind, together);
+        i += VL;
+    }
+    if (i < b->length) FN(block_backward)(b, i, b->length - i, dtype, reach, kind, 1);
+}
+
+/* ---- compiled loops ---- */
+
+/* What is given is copied, since the stores of dst might alias it. */
+#define CYNORM_BLOCK_LOOP(T, direction, reach, name, kind, together)                                           \
+    static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
+        const block_t b = *given;                                                                              \
+        const int beta = kind;                                                                                 \
+        FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together);                                         \
+    }
+#define CYNORM_BLOCK_LOOPS(T) CYNORM_REACHES(CYNORM_BLOCK_LOOP, T)
+#define CYNORM_BLOCK_TABLE(T) CYNORM_REACHES_OF(block, T)
+CYNORM_TYPES(CYNORM_BLOCK_LOOPS)
+static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_TYPES(CYNORM_BLOCK_TABLE)};
+#undef CYNORM_BLOCK_LOOP
+#undef CYNORM_BLOCK_LOOPS
+#undef CYNORM_BLOCK_TABLE
+
+/* ---- tiles ---- */
+
+/* Bytes of what is kept between blocks. */
+static int64_t FN(kept_bytes)(const cynorm_lrn_tile *t, int backward) {
+    const int64_t slabs = (backward ? 3 : 1) * t->left;
+    return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP + VL) * slabs * (int64_t)sizeof(real));
+}
+
+static size_t FN(blocks_scratch)(const cynorm_lrn_tile *t, int backward) {
+    return (size_t)(FN(kept_bytes)(t, backward) + (1 + CYNORM_BLOCK) * FN(row_bytes)(t) +
+                    2 * FN(stage_bytes)(t, CYNORM_BLOCK));
+}
+
+/* The operands of the block at slab c but for dst; slabs that are not there are zeros. */
+static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src, const char *diff_dst, int64_t c,
+                          const char *zeros) {
+    const int reach = (int)t->left, slabs = CYNORM_BLOCK + (diff_dst ? 2 : 1) * reach;
+    b->edge = 0;
+    for (int j = 0; j < slabs; j++)
+        b->src[j] = c + j >= 0 && c + j < t->extent ? src + (c + j) * t->src.streamed : zeros;
+    for (int j = 0; diff_dst && j < CYNORM_BLOCK; j++) {
+        const int64_t v = c + reach + j;
+        const int exists = v >= 0 && v < t->extent;
+        b->edge |= !exists;
+        b->exists[j] = (ivec){0} - exists;
+        b->diff_dst[j] = exists ? diff_dst + v * t->diff_dst.streamed : zeros;
+    }
+}
+
+static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
+    const int dtype = t->src.dtype;
+    const int64_t size = cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
+    const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
+    char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch; /* rows that are no one's */
+    out_t out;
+    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, 1, unused + CYNORM_BLOCK * pitch);
+    block_t b = {.kept = t->scratch, .length = out.row / size, .q = FN(coefficients_of)(t), .late = &out.late,
+                 .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
+                 .streaming = out.streaming};
+    void (*run)(const block_t *) = FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
+    const char *src = t->src.data + src_at - out.overlap;
+    const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
+    memset(t->scratch, 0, (size_t)(unused - (char *)t->scratch));
+    for (int64_t c = t->begin - CYNORM_BLOCK * earlier; c < t->end; c += CYNORM_BLOCK) {
+        FN(set_block)(&b, t, src, diff_dst, c, zeros);
+        b.finish = c >= t->begin;
+        for (int j = 0; j < CYNORM_BLOCK; j++)
+            b.dst[j] = b.finish && c + j < t->end ? FN(row_of_dst)(&out, c + j) : unused + j * pitch;
+        run(&b);
+        if (b.finish) FN(leave_stage)(&out, c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end);
+    }
+}
+
+static void FN(lrn_blocks)(const cynorm_lrn_tile *t, int backward) { FN(each_run)(t, backward, FN(run_blocks)); }
+
+#undef block_t
+#undef passing_t

@@ -1,0 +1,131 @@
+/* LRN of one tile: which of the loops takes it, and what is transposed before and after. A template, see types.h.
+ *
+ * Each way sums a window in lrn.h's order, and so gives the bits that lrn.h's own loop would. */
+
+enum { FN(BLOCKS) = 1, FN(ROWS), FN(PLANES), FN(WALKS), FN(SLABS) };
+
+/* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
+static int FN(transposable)(const cynorm_lrn_tile *t) {
+    if (t->windows) return t->windows == 1 && t->window[0].step > 1 && t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
+    return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
+}
+
+/* Which of the loops serve a tile, if any. */
+static int FN(kind_of)(const cynorm_lrn_tile *t) {
+    const cynorm_lrn_window *w = &t->window[0];
+    if (t->omega.data || t->cut || t->windows > 1) return 0;
+    const int reach = t->windows ? FN(constant_reach)(w) : 0;
+    if (t->windows && w->step == 1 && !t->left && !t->right)
+        return reach || FN(in_registers)(w) || FN(far)(w) ? FN(ROWS) : 0;
+    const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
+    if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
+    const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
+    if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return FN(PLANES);
+    if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
+    if (!t->windows) return FN(BLOCKS);
+    return FN(channels_serve)(t) ? FN(WALKS) : 0;
+}
+
+static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
+    switch (FN(kind_of)(t)) {
+    case FN(BLOCKS): return FN(blocks_scratch)(t, backward);
+    case FN(ROWS): return FN(rows_scratch)(t);
+    case FN(PLANES): return FN(planes_scratch)(t, backward);
+    case FN(WALKS): return FN(walks_scratch)(t, backward);
+    case FN(SLABS): return FN(slabs_scratch)(t, backward);
+    default: return FN(tile_scratch)(t, backward);
+    }
+}
+
+static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {
+    switch (FN(kind_of)(t)) {
+    case FN(BLOCKS): FN(lrn_blocks)(t, backward); break;
+    case FN(ROWS): FN(lrn_rows)(t, backward); break;
+    case FN(PLANES): FN(lrn_planes)(t, backward); break;
+    case FN(WALKS): FN(lrn_walks)(t, backward); break;
+    case FN(SLABS): FN(lrn_slabs)(t, backward); break;
+    default: FN(lrn_tile)(t, backward);
+    }
+}
+
+/* ---- windows along the stream, of tensors in different memory orders ---- */
+
+static int FN(transposed)(const cynorm_lrn_tile *t, int i) {
+    return !FN(contiguous)(FN(view)(t, i)) && FN(transposable)(t) && FN(kind_of)(t);
+}
+
+/* Bytes of a slab of a transposed operand: rows of dst, the tile's, each with room for the line before it that dst may ask for;
+ * or pixels, without. */
+static int64_t FN(transposed_bytes)(const cynorm_lrn_tile *t) {
+    return t->windows ? t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype) : FN(row_bytes)(t);
+}
+
+static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
+    int64_t bytes = FN(transposed)(t, FN(DST)) ? cynorm_unpack_bytes(0) : 0;
+    for (int i = 0; i < FN(OPERANDS); i++)
+        if (FN(transposed)(t, i)) bytes += FN(whole_lines)(t->extent * FN(transposed_bytes)(t));
+    return (size_t)bytes + FN(kernel_scratch)(t, backward);
+}
+
+/* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
+static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m, char *scratch, int64_t before,
+                                       int64_t begin, int64_t end) {
+    const int64_t size = cynorm_itemsize(m->dtype);
+    return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},
+                         {{before + t->count[0], {m->stride[0], size}},
+                          {end - begin, {m->streamed, FN(transposed_bytes)(t)}},
+                          {t->windows ? t->count[1] : 1, {m->stride[1], t->count[0] * size}}},
+                         size, 0};
+}
+
+/* The tile with operands in scratch where their rows are not contiguous, transposed there and back. */
+static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
+    cynorm_lrn_tile u = *t;
+    cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
+    const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(transposed_bytes)(t);
+    const int64_t reach = (1 + backward) * (t->left + t->right) + CYNORM_BLOCK_MOST;
+    const int64_t first = t->begin > reach ? t->begin - reach : 0;
+    const int64_t end = t->end + reach < t->extent ? t->end + reach : t->extent;
+    char *free = t->scratch, *stage = free;
+    if (FN(transposed)(t, FN(DST))) free += cynorm_unpack_bytes(0), u.streaming = 0;
+    for (int i = 0; i < FN(OPERANDS); i++) {
+        if (!FN(transposed)(t, i)) continue;
+        const int64_t before = i != FN(DST) && t->streaming && t->before && !t->windows ? 64 / size : 0;
+        cynorm_slab slab = FN(transposed_slab)(t, view[i], free, before, first, end);
+        if (i != FN(DST)) cynorm_pack(&slab);
+        *view[i] = (cynorm_lrn_view){free + before * size - first * pitch, pitch, {size, t->count[0] * size}, t->dst.dtype};
+        free += FN(whole_lines)(t->extent * pitch);
+    }
+    u.scratch = free;
+    FN(run_kernel)(&u, backward);
+    if (!FN(transposed)(t, FN(DST))) return;
+    cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
+    cynorm_unpack(&slab, t->streaming && FN(of_whole_elements)(&t->dst) ? stage : NULL, 0);
+}
+
+static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
+    cynorm_lrn_tile u = *t;
+    cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
+    int transposes = 0;
+    for (int i = 0; i < FN(OPERANDS); i++) transposes |= FN(transposed)(t, i);
+    if (!transposes) {
+        FN(run_kernel)(t, backward);
+        return;
+    }
+    u.count[2] = 1;
+    for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
+        FN(lrn_transposed)(&u, backward);
+        for (int i = 0; i < FN(OPERANDS); i++)
+            if (view[i]->data) view[i]->data += view[i]->stride[2];
+    }
+}
+
+static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }
+static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
+
+#undef EACH_HALF
+#undef out_t
+#undef window_t
+#undef sums_t
+#undef region
+#undef coefficients

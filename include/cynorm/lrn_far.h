@@ -1,0 +1,76 @@
+/* LRN: windows of cells that lie in a row, summed in scratch, in lrn.h's order, where they reach further than registers do.
+ * A template, see types.h. */
+
+#ifndef CYNORM_FAR_SERVES
+/* Where vectors are shorter than with AVX-512. */
+#define CYNORM_FAR_SERVES (CYNORM_VBYTES < 64)
+/* The most cells on either side of a window; elements of rows that are worked on at once. */
+enum { CYNORM_FAR = 16, CYNORM_ROW_STRIP = 1024 };
+#endif
+
+#if CYNORM_FAR_SERVES
+/* Windows that reach further: the rows of a strip lie in scratch, each between zeros or, where it goes on, what cells it has
+ * there. Of all at once S_4 is made; other sums of the tree are made of these as they are needed, since loads are cheaper than
+ * stores. */
+#define far_t FN(cynorm_lrn_far)
+enum { FN(FAR_REALS) = CYNORM_ROW_STRIP + 4 * CYNORM_FAR + 2 * VL };
+typedef struct {
+    real cells[VL + FN(FAR_REALS)], fours[FN(FAR_REALS)]; /* the former from VL on: what lies before is read, but not used */
+    int64_t pitch, rows, first; /* reals from a row to the next; rows; reals to the first cell whose sum is asked for */
+} __attribute__((aligned(64))) far_t;
+
+/* S_m that ends at `at`, m a constant of 4 or more */
+CYNORM_INLINE vec FN(far_tree)(const real *fours, int64_t at, int m) {
+    if (m == 4) return FN(load)(fours + at);
+    if (m == 8) return FN(load)(fours + at) + FN(load)(fours + at - 4);
+    if (m == 16) return FN(far_tree)(fours, at, 8) + FN(far_tree)(fours, at - 8, 8);
+    return FN(far_tree)(fours, at, 16) + FN(far_tree)(fours, at - 16, 16);
+}
+
+/* The window of n cells, a constant, that ends at `at`. */
+CYNORM_INLINE vec FN(far_sum)(const far_t *f, int64_t at, int n) {
+    const real *cell = f->cells + VL + at;
+    int done = n & 3;
+    vec sum = {0};
+    if (done == 1) sum = FN(load)(cell);
+    if (done == 2) sum = FN(load)(cell) + FN(load)(cell - 1);
+    if (done == 3) sum = FN(load)(cell) + (FN(load)(cell - 1) + FN(load)(cell - 2));
+#pragma GCC unroll 4
+    for (int m = 4; m <= 32; m *= 2)
+        if (n & m) {
+            const vec piece = FN(far_tree)(f->fours, at - done, m);
+            sum = done ? sum + piece : piece;
+            done += m;
+        }
+    return sum;
+}
+
+CYNORM_INLINE void FN(far_sums_of)(const far_t *f, int64_t right, int64_t width, vec *out, int omegas,
+                                   const coefficients *q, int n) {
+    const coefficients copy = *q; /* which no store might alias */
+    for (int64_t i = 0; i < f->rows; i++) {
+        const int64_t at = i * f->pitch + f->first + right;
+        for (int64_t v = 0; v < width; v++) {
+            const vec sum = FN(far_sum)(f, at + v * VL, n);
+            *out++ = omegas ? FN(omega_of)(&copy, sum, VL) : sum;
+        }
+    }
+}
+
+/* out = the sums of windows, or omega, of `width` vectors of each row */
+CYNORM_INLINE void FN(far_sums)(far_t *f, int64_t left, int64_t right, int64_t width, vec *out, int omegas,
+                                const coefficients *q) {
+    for (int64_t i = 0; i < f->first + f->rows * f->pitch; i += VL) {
+        const real *c = f->cells + VL + i;
+        FN(store)(f->fours + i, (FN(load)(c) + FN(load)(c - 1)) + (FN(load)(c - 2) + FN(load)(c - 3)));
+    }
+#define CASE(n) case n: FN(far_sums_of)(f, right, width, out, omegas, q, n); break;
+#define CASES(n) CASE(n) CASE(n + 1) CASE(n + 2) CASE(n + 3)
+    switch (left + right + 1) {
+        CASE(2) CASE(3) CASES(4) CASES(8) CASES(12) CASES(16) CASES(20) CASES(24) CASES(28) CASE(32) CASE(33)
+    }
+#undef CASES
+#undef CASE
+}
+
+#endif

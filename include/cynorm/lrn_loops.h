@@ -1,0 +1,54 @@
+/* LRN: what the loops of the headers that follow have in common. A template, see types.h. */
+
+/* Loops are functions of their own for each storage type, direction and reach; with beta 3/4, with 1/2, 1 and 0, and any.
+ * each(T, direction, reach, name, kind, together) defines one, `together` being of how many vectors powers are taken at once. */
+#ifndef CYNORM_EXPONENTS
+#define CYNORM_EXPONENTS(each, T, direction, reach)                                                            \
+    each(T, direction, reach, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                            \
+    each(T, direction, reach, special, cynorm_special_beta(given->q.beta), 1)                                  \
+    each(T, direction, reach, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)
+#define CYNORM_REACHES(each, T)                                                                                \
+    CYNORM_EXPONENTS(each, T, forward, 1)                                                                      \
+    CYNORM_EXPONENTS(each, T, forward, 2)                                                                      \
+    CYNORM_EXPONENTS(each, T, backward, 1)                                                                     \
+    CYNORM_EXPONENTS(each, T, backward, 2)
+/* And the tables of them: of exponents in the order of loop_of_beta; of all. */
+#define CYNORM_POWERS_OF(name) {FN(name##special), FN(name##usual), FN(name##any)}
+#define CYNORM_REACHES_OF(what, T)                                                                             \
+    [CYNORM_##T] = {{CYNORM_POWERS_OF(what##_##T##_forward1), CYNORM_POWERS_OF(what##_##T##_forward2)},        \
+                    {CYNORM_POWERS_OF(what##_##T##_backward1), CYNORM_POWERS_OF(what##_##T##_backward2)}},
+#endif
+
+/* Which of the compiled loops; the usual one may ask for whole vectors. */
+static int FN(loop_of_beta)(const cynorm_lrn_tile *t, int whole) {
+    const int kind = cynorm_beta_kind(t->beta);
+    return kind == CYNORM_BETA_ANY ? 2 : kind == CYNORM_BETA_THREE_QUARTERS && whole;
+}
+
+/* The operands of a tile. */
+enum { FN(SRC), FN(DIFF_DST), FN(Y), FN(DST), FN(OPERANDS) };
+
+static const cynorm_lrn_view *FN(view)(const cynorm_lrn_tile *t, int i) {
+    return i == FN(SRC) ? &t->src : i == FN(DIFF_DST) ? &t->diff_dst : i == FN(Y) ? &t->y : &t->dst;
+}
+
+static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
+
+/* Blocked memory: a row goes through its blocks. */
+static int FN(joint)(const cynorm_lrn_tile *t) { return t->windows && t->pitch[1] == t->count[0]; }
+
+/* The cells on either side where loops are compiled for them, else 0. */
+static int FN(constant_reach)(const cynorm_lrn_window *w) {
+    return w->left == w->right && w->left <= CYNORM_REACH ? (int)w->left : 0;
+}
+
+/* Each run of level 0 by itself: what lies beside it in levels 1 and 2 begins as many bytes from the first one. */
+static void FN(each_run)(const cynorm_lrn_tile *t, int backward,
+                         void (*work)(const cynorm_lrn_tile *, int, int64_t src_at, int64_t diff_at, int64_t dst_at)) {
+    for (int64_t i2 = 0; i2 < t->count[2]; i2++)
+        for (int64_t i1 = 0; i1 < t->count[1]; i1++) {
+#define AT(name) i1 * t->name.stride[1] + i2 * t->name.stride[2]
+            work(t, backward, AT(src), AT(diff_dst), AT(dst));
+#undef AT
+        }
+}

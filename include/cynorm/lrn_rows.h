@@ -1,0 +1,815 @@
+/* LRN with windows along level 0. A template, see types.h; formulas and tiles are lrn.h's.
+ *
+ * The vectors of a row follow one another, and the cells beside a vector are shifted in from its neighbours (lrn_window.h):
+ * any window that reaches less than a vector to either side, if lanes can be picked by number. Where vectors are shorter than
+ * with AVX-512, wider ones are summed in scratch (lrn_far.h).
+ *
+ * Rows that dst cannot take past the cache by whole lines are made in scratch and copied. */
+
+#ifndef CYNORM_LRN_ROWS_H
+#define CYNORM_LRN_ROWS_H
+/* Bytes of src worked on at once, where stores bypass the cache; bytes to what is prefetched to the first level, and about as
+ * many to the second; vectors from a sum to the power that is taken in the same step. */
+enum { CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512, CYNORM_ROW_AHEAD = 8192, CYNORM_ROW_LAG = 8 };
+enum { CYNORM_FAR_WINDOW = 6 }; /* among the loops for windows, that of those which reach further than registers */
+#endif
+
+#define rows_t FN(cynorm_lrn_rows)
+#define row_loop_t FN(cynorm_lrn_row_loop)
+#define strip_t FN(cynorm_lrn_row_strip)
+typedef struct { int64_t row, rows, from, to, most; } strip_t; /* vectors [from, to) of rows; most: how many rows */
+/* dst past the cache, where lines begin within its vectors: a line is the end of one and what begins the next. */
+#define across_t FN(cynorm_lrn_across)
+typedef struct {
+    vec before;                 /* the vector before, as it is stored */
+    ivec lanes;                 /* of both, those of a line */
+    int64_t first;              /* how many of a vector come before the next line */
+    char *begin, *end;          /* of the run: rows that follow one another */
+} across_t;
+struct FN(cynorm_lrn_rows);
+typedef void row_loop_t(const struct FN(cynorm_lrn_rows) *, const strip_t *, int64_t from, int64_t to, vec *);
+typedef struct FN(cynorm_lrn_rows) {
+    const char *src, *diff_dst, *y;
+    char *dst;
+    /* bytes from a vector of a row to the next, from a row to the next, to the slab that is prefetched */
+    int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
+    int64_t rows, vectors, last, strip; /* vectors of a row, lanes of its last one; vectors at once */
+    window_t window; /* where its reach is no constant */
+    int64_t left, right, margin; /* of it; vectors that windows reach beyond a strip */
+    coefficients q;
+    int streaming, halves; /* whether "a vector" is two that lie side by side, their even elements and their odd ones */
+    int whole; /* whether all vectors are */
+    int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
+    int columns; /* whether loops that know no window may go by columns */
+    int late; /* of a wide window: how many steps its sums are */
+    across_t *across; /* or NULL */
+    row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
+    row_loop_t *both;                      /* omegas and powers at once, or NULL */
+} rows_t;
+
+/* ---- strips ---- */
+
+/* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
+ * loops of their own, so short that the core looks several vectors ahead, or the first two one loop (omegas_and); what
+ * one leaves for the next lies in the first-level cache, row after row. Where strips meet in a row, what the windows reach
+ * is made twice. Sums of a wide window, which are late, run on from row to row: there a vector of zeros lies behind each,
+ * which none reaches across.
+ * How many instructions there are is the limit, those that move registers and count vectors too. */
+enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
+enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
+enum { FN(WEIGHTED) = FN(STRIP_VECTORS) }; /* from a term to what its diff_dst adds to diff_src */
+
+CYNORM_INLINE strip_t FN(strips_of)(const rows_t *r) {
+    const int64_t each = r->vectors + r->margin;
+    return (strip_t){0, 0, 0, r->vectors, each < r->strip ? r->strip / each : 1};
+}
+
+CYNORM_INLINE int FN(next_strip)(strip_t *s, const rows_t *r) {
+    s->from = s->to;
+    if (s->from == r->vectors) s->row += s->rows, s->from = 0;
+    s->rows = r->rows - s->row < s->most ? r->rows - s->row : s->most;
+    s->to = r->vectors - s->from < r->strip ? r->vectors : s->from + r->strip;
+    return s->rows > 0;
+}
+
+/* ---- vectors, one or some at once ---- */
+
+/* Lanes of vector v of a row; `whole` says that all vectors are. */
+CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
+    return whole || v < r->vectors - 1 ? VL : r->last;
+}
+
+/* Several vectors at once: by halves two, the even and the odd elements of the one at p; else that and the next ones. */
+CYNORM_INLINE vec FN(get_of_some)(const char *p, int64_t step, int k, int dtype, int64_t n, int halves) {
+    return halves ? FN(get_part)(p, dtype, n, k ? FN(ODD) : FN(EVEN)) : FN(get)(p + k * step, dtype, n);
+}
+
+CYNORM_INLINE void FN(put_of_some)(char *p, int64_t step, const vec *v, int count, int dtype, int64_t n, int streaming,
+                                  int halves) {
+    vec even;
+    for (int k = 0; k < count; k++) {
+        const int part = !halves ? FN(ALL) : k ? FN(ODD) : FN(EVEN);
+        FN(put_part)(p + (halves ? 0 : k * step), v[k], dtype, n, streaming, part, &even);
+    }
+}
+
+/* ---- dst past the cache, where lines begin within its vectors ---- */
+
+/* Bytes that the loops store at once; whether these may lie across lines. */
+CYNORM_INLINE int64_t FN(bytes_at_once)(int dtype, int halves) { return VL * cynorm_itemsize(dtype) * (1 + halves); }
+CYNORM_INLINE int FN(may_cross)(int dtype, int halves) {
+    return CYNORM_PICKS && (CYNORM_VBYTES == 64 || FN(bytes_at_once)(dtype, halves) == CYNORM_VBYTES);
+}
+
+#if CYNORM_PICKS
+/* A result of a half type, or two by halves, as they are stored. */
+CYNORM_INLINE vec FN(stored)(const vec *out, int dtype, int halves) {
+#if !CYNORM_DOUBLE
+    if (halves) return (vec)FN(halves)(out[0], out[1]);
+#ifdef __AVX512F__
+    if (dtype == CYNORM_BF16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_bf16)(out[0]));
+    if (dtype == CYNORM_F16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_f16)(out[0]));
+#endif
+#endif
+    (void)dtype, (void)halves;
+    return out[0];
+}
+
+/* The `bytes` of a line, or of half of one, that end a stored vector and begin the next. */
+CYNORM_INLINE vec FN(across_of)(const across_t *a, vec next, int64_t bytes) {
+#if defined(__AVX512F__) && !CYNORM_DOUBLE
+    if (bytes == 32) {
+#define HALF(v) _mm512_castsi512_si256((__m512i)(v))
+        return (vec)_mm512_castsi256_si512(_mm256_permutex2var_epi32(HALF(a->before), HALF(a->lanes), HALF(next)));
+#undef HALF
+    }
+#endif
+    (void)bytes;
+    return FN(picked)(a->before, next, a->lanes);
+}
+#endif
+
+CYNORM_INLINE void FN(put_across)(across_t *a, char *p, const vec *out, int dtype, int halves) {
+#if CYNORM_PICKS
+    const int64_t bytes = FN(bytes_at_once)(dtype, halves);
+    const vec v = FN(stored)(out, dtype, halves), line = FN(across_of)(a, v, bytes);
+    if (__builtin_expect(p == a->begin, 0)) FN(put)(p, v, CYNORM_COMPUTE, a->first);
+    else cynorm_stream((char *)((intptr_t)p & -bytes), &line, (size_t)bytes);
+    a->before = v;
+#else
+    (void)a, (void)p, (void)out, (void)dtype, (void)halves;
+#endif
+}
+
+/* Before a row at dst, or none: unless it follows on, what the last vector has beyond its last line, and a new run. */
+static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
+#if CYNORM_PICKS
+    const int64_t size = (int64_t)sizeof(real), lanes = bytes / size, left = lanes - a->first;
+    if (dst && dst == a->end) return;
+    if (a->end) FN(put)(a->end - left * size, FN(across_of)(a, a->before, bytes), CYNORM_COMPUTE, left);
+    a->first = (-(intptr_t)dst & (bytes - 1)) / size;
+    if (!a->first) a->first = lanes;
+    a->lanes = FN(lanes_from)(a->first);
+    a->begin = dst;
+#else
+    (void)a, (void)dst, (void)bytes;
+#endif
+}
+
+/* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */
+#define KEEP(p) __asm__("" : "+r"(p))
+
+/* ---- powers and terms, for which no window counts ---- */
+
+/* Loops that know no window take vectors as they lie in memory, by lines: all rows, where these follow one another; else
+ * rows or, where these are shorter, columns: then steps and pitches change places. */
+#define lines_t FN(cynorm_lrn_lines)
+typedef struct {
+    int64_t first, lines, from, vectors, full; /* of the operands; of a line, and as many of these are whole */
+    int64_t line, apart; /* in scratch, from a line to the next, from a vector to the next */
+} lines_t;
+
+CYNORM_INLINE lines_t FN(rows_as_lines)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, int flat, int whole,
+                                        int halves) {
+    const int64_t width = to - from, full = whole || r->whole || to < r->vectors ? width : width - 1;
+    if (flat) return (lines_t){s->row, 1, from, s->rows * width, s->rows * width, 0, 1};
+    return (lines_t){s->row, s->rows, from, width, full, width * (1 + halves) + (r->late > 0), 1};
+}
+
+CYNORM_INLINE lines_t FN(columns_as_lines)(rows_t *r, const strip_t *s, int64_t from, int64_t to) {
+#define TURN(name)                                                                                             \
+    const int64_t name = r->name##_step;                                                                       \
+    r->name##_step = r->name##_pitch, r->name##_pitch = name
+    TURN(src);
+    TURN(diff);
+    TURN(dst);
+#undef TURN
+    return (lines_t){from, to - from, s->row, s->rows, s->rows, 1, to - from};
+}
+
+/* Whether the loops for whole vectors go by columns. */
+CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s, int64_t from, int64_t to) {
+    return r->columns && to - from < s->rows;
+}
+
+CYNORM_INLINE void FN(powers_of_some)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
+                                     int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int crossing) {
+    vec x[CYNORM_TOGETHER], all[CYNORM_TOGETHER], out[CYNORM_TOGETHER];
+#pragma GCC unroll 4
+    for (int k = 0; k < count; k++) {
+        x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
+        all[k] = FN(part)(omega[k * apart], FN(splat)(1), n);
+    }
+    FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
+    if (crossing)
+        for (int k = 0; k < count; k += 1 + halves) FN(put_across)(across, dst + k * r->dst_step, out + k, dtype, halves);
+    else FN(put_of_some)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
+}
+
+/* dst of vectors [from, to) of the strip's rows; `crossing`: r->across */
+CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, const vec *omega,
+                                 int dtype, int kind, int whole, int halves, int columns, int crossing) {
+    rows_t copy = *given;
+    const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
+                              : FN(rows_as_lines)(&copy, s, from, to, given->src_flat && given->dst_flat, whole, halves);
+    const rows_t *r = &copy;
+    const int64_t apart = columns ? l.apart : 1;
+    across_t across = {.end = NULL};
+    if (crossing) across = *r->across;
+    for (int64_t i = 0; i < l.lines; i++) {
+        const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
+        char *dst = r->dst + (l.first + i) * r->dst_pitch + l.from * r->dst_step;
+        const vec *at = omega + i * l.line;
+        int64_t v = 0;
+#define ADVANCE(count)                                                                                         \
+    for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
+    at += (count) * apart
+#define SOME(until, n, count)                                                                                   \
+    while (v < (until)) {                                                                                      \
+        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing);           \
+        ADVANCE(count);                                                                                        \
+    }
+        if (!halves && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER) /* a longer chain */
+        if (!halves) SOME(l.full - 1, VL, 2)
+        SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
+#undef ADVANCE
+#undef SOME
+    }
+    if (crossing) *r->across = across;
+}
+
+CYNORM_INLINE void FN(strip_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *omega,
+                                    int dtype, int kind, int whole, int halves, int columns) {
+    if (FN(may_cross)(dtype, halves) && !columns && r->across)
+        FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 1);
+    else FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 0);
+}
+
+CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
+                                    int64_t apart, int64_t n, int count, int dtype, int kind, int halves) {
+    vec x[CYNORM_TOGETHER], g[CYNORM_TOGETHER], omega[CYNORM_TOGETHER], given[CYNORM_TOGETHER];
+    vec t[CYNORM_TOGETHER], weighted[CYNORM_TOGETHER];
+#pragma GCC unroll 4
+    for (int k = 0; k < count; k++) {
+        if (!k || !halves) {
+            __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 2);
+            __builtin_prefetch(diff + k * r->diff_step + CYNORM_ROW_NEAR, 0, 3);
+        }
+        x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
+        g[k] = FN(get_of_some)(diff, r->diff_step, k, dtype, n, halves);
+        omega[k] = FN(part)(term[k * apart], FN(splat)(1), n);
+        given[k] = y ? FN(get)(y, dtype, n) : x[k];
+    }
+    FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted);
+#pragma GCC unroll 4
+    for (int k = 0; k < count; k++) {
+        term[k * apart] = FN(part)(t[k], (vec){0}, n);
+        term[FN(WEIGHTED) + k * apart] = weighted[k];
+    }
+}
+
+/* In place of omega, the terms of vectors [from, to) of the strip's rows. */
+CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term,
+                                   int dtype, int kind, int whole, int halves, int columns) {
+    const int flat = given->src_flat && given->diff_flat && (whole || !given->y || given->y_flat);
+    rows_t copy = *given;
+    const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
+                              : FN(rows_as_lines)(&copy, s, from, to, flat, whole, halves);
+    const rows_t *r = &copy;
+    const int64_t apart = columns ? l.apart : 1;
+    for (int64_t i = 0; i < l.lines; i++) {
+        const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
+        const char *diff = r->diff_dst + (l.first + i) * r->diff_pitch + l.from * r->diff_step;
+        const char *y = whole || !r->y ? NULL : r->y + (l.first + i) * r->y_pitch + l.from * r->y_step;
+        vec *at = term + i * l.line;
+        int64_t v = 0;
+#define ADVANCE(count)                                                                                         \
+    for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
+    if (y) y += r->y_step;                                                                                     \
+    at += (count) * apart
+#define SOME(until, n, count)                                                                                   \
+    while (v < (until)) {                                                                                      \
+        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves);                           \
+        ADVANCE(count);                                                                                        \
+    }
+        if (!halves && !y && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER)
+        if (!halves && !y) SOME(l.full - 1, VL, 2)
+        SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
+#undef ADVANCE
+#undef SOME
+        if (r->late) *at = (vec){0};
+    }
+    for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
+}
+
+/* ---- window sums, and results ---- */
+
+/* Whether sums and powers may share a loop, for which there are registers, or whose divider leaves time; terms of half types
+ * lose. */
+CYNORM_INLINE int FN(may_share)(int dtype, int backward) {
+    return dtype == CYNORM_COMPUTE ? CYNORM_BLOCKS_LATE || !CYNORM_ESTIMATES : CYNORM_BLOCKS_LATE && !backward;
+}
+
+/* What else the loop for omegas does. */
+enum { FN(ALONE), FN(AND_POWERS), FN(AND_TERMS) };
+
+/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. `more`: powers into dst,
+ * or terms in place of omega, where rows are whole and follow one another in memory; of what was left CYNORM_ROW_LAG vectors
+ * before, so that no chain is longer than a core sees ahead. `crossing`: r->across */
+CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega,
+                                  int dtype, int reach, int kind, int whole, int halves, int crossing) {
+    const rows_t copy = *given, *r = &copy; /* which no store might alias */
+    const strip_t strip = *of, *s = &strip;
+    const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
+    sums_t sums = {0};
+    vec next[2], sum[2];
+    vec *done = omega, *const last = omega + s->rows * (to - from) * (1 + halves);
+    const char *of_done = r->src + s->row * r->src_pitch + from * r->src_step;
+    const char *diff = more == FN(AND_TERMS) ? r->diff_dst + s->row * r->diff_pitch + from * r->diff_step : NULL;
+    char *dst = more == FN(AND_POWERS) ? r->dst + s->row * r->dst_pitch + from * r->dst_step : NULL;
+    across_t across = {.end = NULL};
+    if (crossing) across = *r->across;
+    omega += begin - from - (reach > 0 ? 0 : FN(late)(reach)) + (begin - from) * halves;
+#define NEXT                                                                                                   \
+    EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
+    EACH_HALF next[h] *= next[h];                                                                              \
+    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
+    __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
+    src += r->src_step, v++
+#define SUM                                                                                                    \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves);                                           \
+    else sum[0] = FN(wide_sum)(&sums, next[0], &r->window, reach, 0)
+#define PUT EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
+#define MORE(count)                                                                                            \
+    if (more == FN(AND_TERMS)) FN(terms_of_some)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves); \
+    else FN(powers_of_some)(r, &across, of_done, dst, done, 1, VL, count, dtype, kind, halves, crossing);       \
+    done += count, of_done += (halves ? 1 : count) * r->src_step;                                              \
+    if (more == FN(AND_TERMS)) diff += (halves ? 1 : count) * r->diff_step;                                    \
+    else dst += (halves ? 1 : count) * r->dst_step
+#define MAY_DO_MORE (more && omega - done >= CYNORM_ROW_LAG + 2 + 2 * halves)
+    const char *src = r->src + s->row * r->src_pitch + begin * r->src_step;
+    const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - (reach > 0);
+    for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
+        int64_t v = begin;
+        if (reach > 0) {
+            NEXT;
+            SUM;
+        }
+#pragma GCC unroll 1
+        for (int64_t j = steps >> 1; j; j--) { /* by two vectors: what is kept of one need not move for the next */
+            KEEP(src);
+            KEEP(omega);
+            NEXT;
+            SUM;
+            PUT;
+            NEXT;
+            SUM;
+            PUT;
+            if (!MAY_DO_MORE) continue;
+            KEEP(done);
+            MORE(2);
+            if (halves) {
+                MORE(2);
+            }
+        }
+        if (steps & 1) {
+            NEXT;
+            SUM;
+            PUT;
+        }
+        EACH_HALF next[h] = (vec){0};
+        if (to == r->vectors) {
+            SUM;
+            PUT;
+        }
+        while (MAY_DO_MORE) {
+            MORE(2);
+        }
+    }
+    for (int j = 1; j < FN(late)(reach); j++) {
+        SUM;
+        PUT;
+    }
+    while (more && done < last - 1) {
+        MORE(2);
+    }
+    if (more && !halves && done < last) {
+        MORE(1);
+    }
+    if (crossing) *r->across = across;
+#undef NEXT
+#undef SUM
+#undef PUT
+#undef MORE
+#undef MAY_DO_MORE
+}
+
+CYNORM_INLINE void FN(strip_omegas)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype,
+                                    int reach, int whole, int halves) {
+    FN(omegas_and)(FN(ALONE), r, s, from, to, omega, dtype, reach, 0, whole, halves, 0);
+}
+
+/* dst of the strip, whose terms begin at vector `from` and end at `to`; `crossing`: r->across */
+CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, const vec *term,
+                                  int dtype, int reach, int whole, int halves, int streaming, int crossing) {
+    const rows_t copy = *given, *r = &copy;
+    const strip_t strip = *of, *s = &strip;
+    sums_t sums = {0};
+    vec sum[2], out[2];
+    across_t across = {.end = NULL};
+    if (crossing) across = *r->across;
+    (void)to;
+#define SUM(cells)                                                                                             \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves);                                          \
+    else sum[0] = FN(wide_sum)(&sums, (cells)[0], &r->window, reach, 1)
+#define NEXT                                                                                                   \
+    SUM(term);                                                                                                 \
+    term += 1 + halves
+#define PUT(at)                                                                                                \
+    EACH_HALF {                                                                                                \
+        const vec x = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
+        out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[FN(WEIGHTED) + h]);                                    \
+    }                                                                                                          \
+    if (crossing) FN(put_across)(&across, dst, out, dtype, halves);                                            \
+    else FN(put_of_some)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);            \
+    src += r->src_step, dst += r->dst_step, v++
+#define PUT_LATE PUT(term - (1 + FN(late)(reach)) * (1 + halves))
+    const int64_t vectors = s->to - s->from, steps = vectors - (reach > 0 && s->to == r->vectors);
+    const int64_t src_gap = r->src_pitch - vectors * r->src_step, dst_gap = r->dst_pitch - vectors * r->dst_step;
+    const char *src = r->src + s->row * r->src_pitch + s->from * r->src_step;
+    char *dst = r->dst + s->row * r->dst_pitch + s->from * r->dst_step;
+    if (reach < 0)
+        for (int64_t v = from - FN(late)(reach); v < s->from; v++) {
+            NEXT;
+        }
+    for (int64_t i = 0; i < s->rows; i++, src += src_gap, dst += dst_gap) {
+        int64_t v = s->from;
+        if (reach > 0) {
+            NEXT;
+            if (from < s->from) {
+                NEXT;
+            }
+        }
+#pragma GCC unroll 1
+        for (int64_t j = steps >> 1; j; j--) {
+            KEEP(src);
+            KEEP(dst);
+            KEEP(term);
+            NEXT;
+            PUT_LATE;
+            NEXT;
+            PUT_LATE;
+        }
+        if (steps & 1) {
+            NEXT;
+            PUT_LATE;
+        }
+        if (reach < 0) {
+            NEXT; /* of the zeros */
+        } else if (s->to == r->vectors) {
+            const vec zeros[2] = {{0}};
+            SUM(zeros);
+            PUT(term - (1 + halves));
+        }
+    }
+    if (crossing) *r->across = across;
+#undef SUM
+#undef NEXT
+#undef PUT
+#undef PUT_LATE
+}
+
+CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *term,
+                                     int dtype, int reach, int whole, int halves) {
+    if (FN(may_cross)(dtype, halves) && whole && r->across)
+        FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1, 1);
+    else if (r->streaming) FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1, 0);
+    else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0, 0);
+}
+
+/* ---- the same for windows that are summed in scratch ---- */
+
+#if CYNORM_FAR_SERVES
+static __attribute__((noinline)) void FN(far_to_omegas)(far_t *f, const rows_t *r, int64_t width, vec *out) {
+    FN(far_sums)(f, r->left, r->right, width, out, 1, &r->q);
+}
+static __attribute__((noinline)) void FN(far_to_sums)(far_t *f, const rows_t *r, int64_t width, vec *out) {
+    FN(far_sums)(f, r->right, r->left, width, out, 0, &r->q);
+}
+
+/* omega of vectors [from, to) of the strip's rows */
+CYNORM_INLINE void FN(far_omegas)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype,
+                                  int whole) {
+    far_t f;
+    const rows_t copy = *given, *r = &copy; /* which no store might alias */
+    const int64_t gap = r->margin, begin = from > gap ? from - gap : 0, end = r->vectors - to > gap ? to + gap : r->vectors;
+    f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = gap * VL;
+    for (int64_t i = 0; i < s->rows; i++) {
+        const char *src = r->src + (s->row + i) * r->src_pitch + begin * r->src_step;
+        real *out = f.cells + VL + i * f.pitch;
+        for (int64_t v = from - gap; v < begin; v++, out += VL) FN(store)(out, (vec){0});
+        for (int64_t v = begin; v < end; v++, out += VL, src += r->src_step) {
+            __builtin_prefetch(src + r->src_ahead, 0, 2);
+            __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);
+            const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
+            FN(store)(out, x * x);
+        }
+        for (int64_t v = end; v < to + gap; v++, out += VL) FN(store)(out, (vec){0});
+    }
+    FN(far_to_omegas)(&f, r, to - from, omega);
+}
+
+/* dst of the strip, whose terms begin at vector `from` and end at `to` */
+CYNORM_INLINE void FN(far_results)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term, int dtype,
+                                   int whole) {
+    far_t f;
+    const rows_t copy = *given, *r = &copy;
+    const int64_t gap = r->margin, width = s->to - s->from, before = s->from - from;
+    f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = (gap + before) * VL;
+    for (int64_t i = 0; i < s->rows; i++) {
+        real *out = f.cells + VL + i * f.pitch;
+        memset(out, 0, (size_t)(gap * VL) * sizeof(real));
+        memcpy(out + gap * VL, term + i * (to - from), (size_t)(to - from) * sizeof(vec));
+    }
+    memset(f.cells + VL + s->rows * f.pitch, 0, (size_t)(gap * VL) * sizeof(real));
+    FN(far_to_sums)(&f, r, width, term);
+    const vec *weighted = term + FN(WEIGHTED) + before;
+    across_t across = {.end = NULL};
+    if (r->across) across = *r->across;
+    for (int64_t i = 0; i < s->rows; i++, weighted += to - from - width) {
+        const char *src = r->src + (s->row + i) * r->src_pitch + s->from * r->src_step;
+        char *dst = r->dst + (s->row + i) * r->dst_pitch + s->from * r->dst_step;
+        for (int64_t v = s->from; v < s->to; v++, src += r->src_step, dst += r->dst_step) {
+            const int64_t n = FN(lanes)(r, v, whole);
+            const vec out = FN(diff_src_of)(&r->q, FN(get)(src, dtype, n), *term++, *weighted++);
+            if (FN(may_cross)(dtype, 0) && r->across) FN(put_across)(&across, dst, &out, dtype, 0);
+            else FN(put_or_stream)(dst, out, dtype, n, r->streaming);
+        }
+    }
+    if (r->across) *r->across = across;
+}
+#endif
+
+/* ---- all of a strip ---- */
+
+/* Omegas of a strip, then powers. */
+static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *at) {
+    if (r->both) {
+        r->both(r, s, from, to, at);
+        return;
+    }
+    r->omegas(r, s, from, to, at);
+    r->powers(r, s, from, to, at);
+}
+
+static void FN(rows_forward)(const rows_t *r) {
+    vec scratch[FN(STRIP_VECTORS)], *const omega = scratch + FN(STRIP_MARGIN);
+    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) FN(strip_to_powers)(r, &s, s.from, s.to, omega);
+}
+
+static void FN(rows_backward)(const rows_t *r) {
+    vec scratch[2 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
+    for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
+        const int64_t from = s.from > r->margin ? s.from - r->margin : 0; /* what windows reach */
+        const int64_t to = r->vectors - s.to > r->margin ? s.to + r->margin : r->vectors;
+        FN(strip_to_powers)(r, &s, from, to, term);
+        r->results(r, &s, from, to, term);
+    }
+}
+#undef KEEP
+
+/* ---- compiled loops ---- */
+
+/* Loops of rows: for powers, which know no window, and for sums, which know no exponent. */
+#define CYNORM_ROW_LOOP(name)                                                                                  \
+    static __attribute__((noinline)) void FN(row_##name)(const rows_t *given, const strip_t *s, int64_t from,  \
+                                                         int64_t to, vec *at)
+#define CYNORM_ROW_POWERS(T, what, name, kind, whole)                                                          \
+    CYNORM_ROW_LOOP(what##_##T##name) {                                                                        \
+        const int beta = kind;                                                                                 \
+        if (CYNORM_##T == CYNORM_BF16 && whole && given->halves)                                               \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 1, 0);                           \
+        else if (whole && FN(by_columns)(given, s, from, to))                                                  \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 1);                           \
+        else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 0);                          \
+    }
+#define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
+    CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
+        const int cells = FN(reach_##reach);                                                                   \
+        if (CYNORM_##T == CYNORM_BF16 && cells > 0 && given->halves)                                           \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 1);                                 \
+        else if (cells >= -VL && given->whole)                                                                 \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 0);                                 \
+        else if (cells >= -VL) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);              \
+    }
+#define CYNORM_ROW_BOTH(T, direction, reach, more)                                                             \
+    CYNORM_ROW_LOOP(both_##T##_##direction##reach) {                                                           \
+        const int beta = CYNORM_BETA_THREE_QUARTERS;                                                           \
+        if (!FN(may_share)(CYNORM_##T, more == FN(AND_TERMS))) __builtin_unreachable();                        \
+        if (CYNORM_##T == CYNORM_BF16 && given->halves && given->across)                                       \
+            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 1, 1);                    \
+        else if (CYNORM_##T == CYNORM_BF16 && given->halves)                                                   \
+            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 1, 0);                    \
+        else if (more == FN(AND_POWERS) && FN(may_cross)(CYNORM_##T, 0) && given->across)                      \
+            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 1);                    \
+        else FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 0);                   \
+    }
+#define CYNORM_ROWS(T)                                                                                         \
+    CYNORM_ROW_POWERS(T, powers, special, cynorm_special_beta(given->q.beta), 0)                               \
+    CYNORM_ROW_POWERS(T, powers, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
+    CYNORM_ROW_POWERS(T, powers, any, CYNORM_BETA_ANY, 0)                                                      \
+    CYNORM_ROW_POWERS(T, terms, special, cynorm_special_beta(given->q.beta), 0)                                \
+    CYNORM_ROW_POWERS(T, terms, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                          \
+    CYNORM_ROW_POWERS(T, terms, any, CYNORM_BETA_ANY, 0)                                                       \
+    CYNORM_ROW_BOTH(T, forward, 1, FN(AND_POWERS))                                                             \
+    CYNORM_ROW_BOTH(T, forward, 2, FN(AND_POWERS))                                                             \
+    CYNORM_ROW_BOTH(T, backward, 1, FN(AND_TERMS))                                                             \
+    CYNORM_ROW_BOTH(T, backward, 2, FN(AND_TERMS))                                                             \
+    CYNORM_WINDOWS(T, omegas)                                                                                  \
+    CYNORM_WINDOWS(T, results)
+#if CYNORM_FAR_SERVES
+#define CYNORM_ROW_FAR(T, what)                                                                                \
+    CYNORM_ROW_LOOP(what##_##T##_far) {                                                                        \
+        if (given->whole) FN(far_##what)(given, s, from, to, at, CYNORM_##T, 1);                               \
+        else FN(far_##what)(given, s, from, to, at, CYNORM_##T, 0);                                            \
+    }
+#define CYNORM_FAR_OF(what) [CYNORM_FAR_WINDOW] = FN(row_##what##_far)
+#else
+#define CYNORM_ROW_FAR(T, what)
+#define CYNORM_FAR_OF(what) [CYNORM_FAR_WINDOW] = NULL
+#endif
+#if CYNORM_PICKS
+#define CYNORM_WINDOWS(T, what)                                                                                \
+    CYNORM_ROW_FAR(T, what)                                                                                    \
+    CYNORM_ROW_SUMS(T, what, 1)                                                                                \
+    CYNORM_ROW_SUMS(T, what, 2)                                                                                \
+    CYNORM_ROW_SUMS(T, what, _2)                                                                               \
+    CYNORM_ROW_SUMS(T, what, _4)                                                                               \
+    CYNORM_ROW_SUMS(T, what, _8)                                                                               \
+    CYNORM_ROW_SUMS(T, what, _16)
+#define CYNORM_WINDOWS_OF(what)                                                                                \
+    {FN(row_##what##1), FN(row_##what##2), FN(row_##what##_2),                                                 \
+     FN(row_##what##_4), FN(row_##what##_8), FN(row_##what##_16), CYNORM_FAR_OF(what)}
+enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
+#else
+#define CYNORM_WINDOWS(T, what)                                                                                \
+    CYNORM_ROW_FAR(T, what)                                                                                    \
+    CYNORM_ROW_SUMS(T, what, 1)                                                                                \
+    CYNORM_ROW_SUMS(T, what, 2)
+#define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2), CYNORM_FAR_OF(what)}
+enum { FN(reach_1) = 1, FN(reach_2) = 2 };
+#endif
+#define CYNORM_ROWS_OF(T)                                                                                      \
+    [CYNORM_##T] = {{CYNORM_POWERS_OF(row_powers_##T), CYNORM_POWERS_OF(row_terms_##T)},                       \
+                    CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T),                            \
+                    {{FN(row_both_##T##_forward1), FN(row_both_##T##_forward2)},                               \
+                     {FN(row_both_##T##_backward1), FN(row_both_##T##_backward2)}}},
+CYNORM_TYPES(CYNORM_ROWS)
+static const struct {
+    row_loop_t *powers[2][3], *omegas[CYNORM_FAR_WINDOW + 1], *results[CYNORM_FAR_WINDOW + 1], *both[2][2];
+} FN(row_loops)[] = {CYNORM_TYPES(CYNORM_ROWS_OF)};
+#undef CYNORM_ROW_LOOP
+#undef CYNORM_ROW_POWERS
+#undef CYNORM_ROW_SUMS
+#undef CYNORM_ROW_BOTH
+#undef CYNORM_ROW_FAR
+#undef CYNORM_ROWS
+#undef CYNORM_ROWS_OF
+#undef CYNORM_WINDOWS
+#undef CYNORM_WINDOWS_OF
+#undef CYNORM_FAR_OF
+
+/* ---- tiles ---- */
+
+/* Whether the sums of a window in a row, where it is no constant, are made in registers; or in scratch, which wins from 10
+ * cells on. */
+static int FN(in_registers)(const cynorm_lrn_window *w) {
+    const int64_t others = w->left + w->right;
+    return CYNORM_PICKS && w->left < VL && w->right < VL && others && (!CYNORM_FAR_SERVES || others < 9);
+}
+static int FN(far)(const cynorm_lrn_window *w) {
+    return CYNORM_FAR_SERVES && w->left <= CYNORM_FAR && w->right <= CYNORM_FAR && w->left + w->right;
+}
+
+/* Elements of a row. */
+static int64_t FN(cells_of)(const cynorm_lrn_tile *t) {
+    return FN(joint)(t) ? t->count[0] * t->count[1] - t->missing : t->count[0];
+}
+
+/* Whether the loop cannot take an operand as it lies: its vectors are not contiguous, or not whole blocks; or dst takes its
+ * place, and the next strip of a row reads some of it again. */
+static int FN(packed)(const cynorm_lrn_tile *t, int i) {
+    const cynorm_lrn_view *m = FN(view)(t, i);
+    if (!m->data) return 0;
+    return !FN(contiguous)(m) || (FN(joint)(t) && t->count[0] != VL) ||
+           (i != FN(DST) && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
+}
+
+/* Rows of dst until they are copied, or are packed. */
+static int64_t FN(rows_stage)(const cynorm_lrn_tile *t) {
+    const int64_t entries = t->count[0] * t->count[1] * (FN(joint)(t) ? t->count[2] : 1);
+    if (FN(packed)(t, FN(DST))) return cynorm_unpack_bytes(FN(unpacked_rows)(t));
+    return FN(whole_lines)(entries * cynorm_itemsize(t->dst.dtype));
+}
+
+static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {
+    return FN(whole_lines)((t->size + VL) * cynorm_itemsize(t->dst.dtype));
+}
+
+static size_t FN(rows_scratch)(const cynorm_lrn_tile *t) {
+    int64_t bytes = FN(rows_stage)(t);
+    for (int i = 0; i < FN(OPERANDS); i++) bytes += FN(packed)(t, i) ? FN(slab_bytes)(t) : 0;
+    return (size_t)bytes;
+}
+
+/* Rows that the loop cannot read or write in place are packed, a slab at a time. */
+static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
+    const int dtype = t->src.dtype, reach = FN(constant_reach)(&t->window[0]), joint = FN(joint)(t), level = joint ? 2 : 1;
+    const int64_t size = cynorm_itemsize(dtype), row = t->count[0] * size, cells = FN(cells_of)(t);
+    const int whole = cells % VL == 0 && !t->y.data, loop = FN(loop_of_beta)(t, whole);
+    const int halves = dtype == CYNORM_BF16 && loop == 1 && reach && !joint && cells % (2 * VL) == 0;
+    const int64_t lanes = halves ? 2 * VL : VL, vector = lanes * size, ahead = CYNORM_ROW_AHEAD / (cells * size) + 1;
+    char *stage = t->scratch, *slab[FN(OPERANDS)], *free = stage + FN(rows_stage)(t);
+    for (int i = 0; i < FN(OPERANDS); i++) {
+        slab[i] = FN(packed)(t, i) ? free : NULL;
+        if (slab[i]) free += FN(slab_bytes)(t);
+    }
+    const int streaming = t->streaming && FN(of_whole_elements)(&t->dst), by_lines = FN(by_lines)(t, row, vector);
+    /* rows follow on, but do not begin at lines */
+    const int apart = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
+    const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0 &&
+                         FN(multiple_of)(&t->dst, sizeof(real)), staged = apart && !crossing;
+    across_t across = {.end = NULL};
+    rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
+                .streaming = t->streaming && by_lines && !slab[FN(DST)], .across = crossing ? &across : NULL};
+#define AHEAD(name) (ahead < t->count[level] ? ahead * t->name.stride[level] : t->name.streamed)
+    if (!slab[FN(SRC)]) r.src_ahead = AHEAD(src);
+    if (!slab[FN(DIFF_DST)]) r.diff_ahead = AHEAD(diff_dst);
+#undef AHEAD
+    r.last = cells - (r.vectors - 1) * lanes;
+    r.whole = cells % VL == 0;
+    int window = reach - 1;
+    const int may_share = FN(may_share)(dtype, backward) && t->streaming && loop == 1 && reach;
+    r.margin = 1;
+    if (!reach && FN(in_registers)(&t->window[0])) {
+#if CYNORM_PICKS
+        r.window = FN(window_of)(&t->window[0]);
+        r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
+#endif
+    } else if (!reach) {
+        r.left = t->window[0].left, r.right = t->window[0].right, window = CYNORM_FAR_WINDOW;
+        r.margin = ((r.left > r.right ? r.left : r.right) + VL - 1) / VL;
+    }
+    r.columns = joint && !r.late;
+    r.omegas = FN(row_loops)[dtype].omegas[window];
+    r.powers = FN(row_loops)[dtype].powers[backward][loop];
+    r.results = FN(row_loops)[dtype].results[window];
+    for (int64_t v = t->begin; v < t->end; v++) {
+        const region all = FN(region_of)(t, NULL, v);
+        cynorm_operand o[FN(OPERANDS)] = {0};
+        int64_t step[FN(OPERANDS)] = {0};
+        for (int i = 0; i < FN(OPERANDS); i++) {
+            const cynorm_lrn_view *m = FN(view)(t, i);
+            if (!m->data) continue;
+            if (slab[i] && i != FN(DST)) FN(pack)((real *)slab[i], t, m, &all, v, NULL, 0);
+            o[i] = FN(operand)(t, m, (real *)slab[i], &all, v);
+            step[i] = joint && !slab[i] ? o[i].pitch[0] : vector;
+        }
+        const cynorm_operand dst = o[FN(DST)];
+        r.rows = all.to[level];
+        if (staged) {
+            o[FN(DST)] = (cynorm_operand){stage, {joint ? r.rows * row : row, joint ? row : 0}};
+            if (joint) step[FN(DST)] = r.rows * row;
+        }
+        for (int64_t i2 = 0; i2 < (joint ? 1 : all.to[2]); i2++) {
+#define OPERAND(name, short, i)                                                                               \
+    r.name = o[i].data ? o[i].data + i2 * o[i].pitch[1] : NULL, r.short##_step = step[i],                      \
+    r.short##_pitch = o[i].pitch[level - 1],                                                                   \
+    r.short##_flat = r.whole && !r.late && r.short##_pitch == r.vectors * r.short##_step
+            OPERAND(src, src, FN(SRC));
+            OPERAND(diff_dst, diff, FN(DIFF_DST));
+            OPERAND(y, y, FN(Y));
+            OPERAND(dst, dst, FN(DST));
+#undef OPERAND
+            const int one_loop = may_share && r.src_flat && (backward ? r.diff_flat : r.dst_flat);
+            r.both = one_loop ? FN(row_loops)[dtype].both[backward][window] : NULL;
+            r.strip = (t->streaming && !one_loop ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
+            if (window == CYNORM_FAR_WINDOW) r.strip -= 2 * r.margin;
+            if (crossing) FN(go_across)(&across, r.dst, vector);
+            if (backward) FN(rows_backward)(&r);
+            else FN(rows_forward)(&r);
+            if (crossing) across.end = r.dst + r.rows * row;
+            for (int64_t i1 = 0; staged && i1 < (joint ? all.to[1] : 1); i1++)
+                cynorm_stream_copy(dst.data + i2 * dst.pitch[1] + i1 * dst.pitch[0], stage + i1 * r.rows * row, r.rows * row);
+        }
+        if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, streaming);
+    }
+    if (crossing) FN(go_across)(&across, NULL, vector);
+}
+
+#undef rows_t
+#undef row_loop_t
+#undef strip_t
+#undef across_t
+#undef lines_t
+#undef far_t

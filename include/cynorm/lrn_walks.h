@@ -1,0 +1,229 @@
+/* LRN with a window of 3 or 5 cells along level 1 and along the stream: channels innermost, planes beside each other.
+ * A template, see types.h; formulas and tiles are lrn.h's.
+ *
+ * A row of level 1 is taken at a time, by walks over its entries, one vector of level 0 each: the cells beside a vector are
+ * the walk's last ones, and the sums along it wait in scratch for the rows that follow. Squares, terms and what these finish
+ * have loops of their own, short enough for the core to look several vectors ahead. Where a vector of reals is half a line,
+ * two walks go side by side. */
+
+#ifndef CYNORM_LRN_WALKS_H
+#define CYNORM_LRN_WALKS_H
+/* The most rows, and bytes of them, that a walk takes at a time; entries of a row, where memory is the limit. */
+enum { CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17, CYNORM_WALK_PIECE = 16 };
+#endif
+
+enum { FN(BESIDE) = CYNORM_VBYTES == 32 ? 2 : 1 };
+#define CYNORM_EACH_WALK _Pragma("GCC unroll 2") for (int k = 0; k < count; k++)
+#define walk_t FN(cynorm_lrn_walk)
+typedef struct {
+    const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such */
+    char *dst;
+    int64_t src_step, diff_step, dst_step;        /* bytes from an entry to the next */
+    const char *src_ahead, *diff_ahead;           /* what is prefetched, of the next slab */
+    int64_t src_ahead_step, diff_ahead_step;
+    int64_t entries, lanes;
+    /* rows of scratch: sums of squares and of terms of the slabs of a window, the newest last */
+    real *squares[2 * CYNORM_REACH + 1], *terms[2 * CYNORM_REACH + 1], *weighted_out;
+    const real *weighted;
+    int64_t piece;  /* steps that each stage takes at a time */
+    int64_t beside; /* from these to the rows of the walk that goes beside this one, if any does */
+    coefficients q;
+    int streaming;
+} walk_t;
+
+/* The window sum that `next` completes; *s: the cell before it, and sums of pairs that end there, one before, ... */
+CYNORM_INLINE vec FN(walk_sum)(vec *s, vec next, int reach) {
+    vec sum = next + (reach == 1 ? s[1] : s[1] + s[3]);
+    s[3] = s[2], s[2] = s[1], s[1] = next + s[0], s[0] = next;
+    return sum;
+}
+
+CYNORM_INLINE vec FN(sum_slabs)(real *const *rows, int64_t at, int reach) {
+    vec cell[2 * CYNORM_REACH + 1];
+#pragma GCC unroll 8
+    for (int j = 0; j <= 2 * reach; j++) cell[j] = FN(load)(rows[j] + at);
+    return FN(sum_cells)(cell, reach);
+}
+
+/* Steps [from, to) of a walk, of `count` of them side by side; sums along it come `reach` steps late, so that a row of scratch
+ * begins with as many that are no one's, and past the last entry there are as many steps more. s: what walk_sum keeps. */
+CYNORM_INLINE void FN(walk_squares)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
+                                    int reach) {
+    const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
+    real *out = w->squares[2 * reach] - reach * VL;
+    int64_t p = from;
+    for (; p < end; p++) {
+        const char *x = w->newest + p * w->src_step;
+        __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2);
+        CYNORM_EACH_WALK {
+            const vec next = FN(get)(x + k * vector, dtype, n);
+            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], next * next, reach));
+        }
+    }
+    for (; p < to; p++) CYNORM_EACH_WALK FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], (vec){0}, reach));
+}
+
+CYNORM_INLINE void FN(walk_terms)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
+                                  int reach, int kind) {
+    const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
+    real *out = w->terms[2 * reach] - reach * VL;
+    vec omega[2], x[2], g[2], term[2], weighted[2];
+    int64_t p = from;
+    for (; p < end; p++) {
+        const char *src = w->middle + p * w->src_step, *diff_dst = w->diff_dst + p * w->diff_step;
+        __builtin_prefetch(w->diff_ahead + p * w->diff_ahead_step, 0, 2);
+        CYNORM_EACH_WALK {
+            omega[k] = FN(omega_of)(&w->q, FN(sum_slabs)(w->squares, k * w->beside + p * VL, reach), n);
+            x[k] = FN(get)(src + k * vector, dtype, n), g[k] = FN(get)(diff_dst + k * vector, dtype, n);
+        }
+        FN(terms_of)(&w->q, term, omega, g, x, NULL, count, kind, weighted);
+        CYNORM_EACH_WALK {
+            FN(store)(w->weighted_out + k * w->beside + p * VL, weighted[k]);
+            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], FN(part)(term[k], (vec){0}, n), reach));
+        }
+    }
+    for (; p < to; p++) CYNORM_EACH_WALK FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], (vec){0}, reach));
+}
+
+CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, int count, int64_t n, int dtype, int reach,
+                                   int kind, int backward) {
+    const int64_t vector = VL * cynorm_itemsize(dtype);
+    vec x[2], sum[2], out[2];
+    for (int64_t p = from; p < to; p++) {
+        const char *src = w->src + p * w->src_step;
+        char *dst = w->dst + p * w->dst_step;
+        CYNORM_EACH_WALK {
+            x[k] = FN(get)(src + k * vector, dtype, n);
+            sum[k] = FN(sum_slabs)(backward ? w->terms : w->squares, k * w->beside + p * VL, reach);
+            if (backward) out[k] = FN(diff_src_of)(&w->q, x[k], sum[k], FN(load)(w->weighted + k * w->beside + p * VL));
+            else sum[k] = FN(omega_of)(&w->q, sum[k], n);
+        }
+        if (!backward) FN(times_powers)(out, x, sum, count, kind, w->q.beta, dtype, NULL);
+        CYNORM_EACH_WALK FN(put_or_stream)(dst + k * vector, out[k], dtype, n, w->streaming);
+    }
+}
+
+/* By pieces of a row, where memory is the limit, so that it is read and written all the time and not by turns. */
+CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int backward) {
+    const int64_t squares = w->entries + reach, late = (1 + backward) * reach, steps = w->entries + late;
+    vec s[2][4] = {{{0}}}, t[2][4] = {{{0}}};
+    for (int64_t from = 0, to; from < steps; from = to) {
+        to = from + w->piece < steps ? from + w->piece : steps;
+        const int64_t of_terms = from > reach ? from - reach : 0, done = from > late ? from - late : 0;
+        if (w->newest) FN(walk_squares)(w, s, from, to < squares ? to : squares, count, n, dtype, reach);
+        if (backward && w->middle) FN(walk_terms)(w, t, of_terms, to - reach, count, n, dtype, reach, kind);
+        if (w->src) FN(walk_finish)(w, done, to - late, count, n, dtype, reach, kind, backward);
+    }
+}
+
+CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind) {
+    FN(walk)(w, count, n, dtype, reach, kind, 0);
+}
+
+CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind) {
+    FN(walk)(w, count, n, dtype, reach, kind, 1);
+}
+
+/* ---- compiled loops ---- */
+
+#define CYNORM_WALK_LOOP(T, direction, reach, name, kind, together)                                            \
+    static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
+        const walk_t w = *given;                                                                               \
+        const int beta = kind;                                                                                 \
+        if (FN(BESIDE) > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta);              \
+        else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta);                      \
+        else FN(walk_##direction)(&w, 1, w.lanes, CYNORM_##T, reach, beta);                                    \
+    }
+#define CYNORM_WALK_LOOPS(T) CYNORM_REACHES(CYNORM_WALK_LOOP, T)
+#define CYNORM_WALK_TABLE(T) CYNORM_REACHES_OF(walks, T)
+CYNORM_TYPES(CYNORM_WALK_LOOPS)
+static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_TYPES(CYNORM_WALK_TABLE)};
+#undef CYNORM_WALK_LOOP
+#undef CYNORM_WALK_LOOPS
+#undef CYNORM_WALK_TABLE
+
+/* ---- tiles ---- */
+
+/* Rows of scratch for each walk, reals of a row, bytes of all. */
+static int64_t FN(walk_rows)(const cynorm_lrn_tile *t, int backward) {
+    return (backward ? 5 : 2) * t->left + (backward ? 3 : 1);
+}
+static int64_t FN(walk_row)(const cynorm_lrn_tile *t) { return (t->count[1] + t->left) * VL; }
+static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
+    return (t->count[0] + VL - 1) / VL * FN(walk_rows)(t, backward) * FN(walk_row)(t) * (int64_t)sizeof(real);
+}
+static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
+    return (size_t)(FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
+}
+
+/* The walks of a row, over each vector of level 0, keep their own rows of scratch, and take a block of rows one after the
+ * other, while the first-level cache holds these. */
+static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
+    const int dtype = t->src.dtype, reach = (int)t->left, window = 2 * reach + 1;
+    const int64_t size = cynorm_itemsize(dtype), vector = VL * size, entry = t->count[0] * size, row = entry * t->count[1];
+    const int64_t walks = (t->count[0] + VL - 1) / VL, full = t->count[0] / VL;
+    const int64_t late = (1 + backward) * reach, first = t->begin - late;
+    const int64_t kept = FN(walk_row)(t), kept_of_walk = FN(walk_rows)(t, backward) * kept;
+    const int by_lines = FN(by_lines)(t, entry, vector);
+    const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
+    char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
+    const int64_t fit = CYNORM_WALK / row, most = fit < CYNORM_WALK_MOST ? fit : CYNORM_WALK_MOST;
+    const int alone = FN(BESIDE) == 1 && (backward || vector < 64), pieces = FN(BESIDE) > 1 && dtype == CYNORM_COMPUTE;
+    const int64_t block = staged || alone || most < 1 ? 1 : most; /* rows */
+    walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
+                .entries = t->count[1], .piece = t->streaming && pieces ? CYNORM_WALK_PIECE : t->count[1] + late,
+                .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    /* a walk's share of what is prefetched; of entries that follow on, in the order of memory: the core's own prefetchers
+     * run ahead of that */
+    const int64_t share = entry / walks;
+#define AHEAD(name, row)                                                                                       \
+    w.name##_ahead = (row) + walk * (w.name##_step == entry ? share * w.entries : vector);                     \
+    w.name##_ahead_step = w.name##_step == entry ? share * count : w.name##_step
+    void (*run)(const walk_t *) = FN(walk_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
+    for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
+        const char *src = t->src.data + i2 * t->src.stride[2];
+        const char *diff_dst = backward ? t->diff_dst.data + i2 * t->diff_dst.stride[2] : NULL;
+        char *dst = t->dst.data + i2 * t->dst.stride[2];
+        for (int64_t begin = first, end; begin < t->end + late; begin = end) {
+            end = begin + block < t->end + late ? begin + block : t->end + late;
+            for (int64_t walk = 0, count; walk < walks; walk += count) {
+                real *rows = (real *)t->scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
+                w.lanes = walk < full ? VL : t->count[0] - walk * VL;
+                count = walk + FN(BESIDE) <= full ? FN(BESIDE) : 1;
+                w.beside = count > 1 ? kept_of_walk : 0;
+                for (int64_t v = begin; v < end; v++) {
+                    const int64_t turn = v - first, middle = v - reach, done = v - late;
+                    const int squares = v >= 0 && v < t->extent, finish = done >= t->begin;
+                    const int terms = backward && middle >= 0 && middle < t->extent && middle >= t->begin - reach;
+                    for (int j = 0; j < window; j++) {
+                        const int64_t slot = (turn + 1 + j) % window * kept + reach * VL;
+                        w.squares[j] = rows + slot, w.terms[j] = terms_rows + slot;
+                    }
+                    w.weighted_out = terms_rows + (window + turn % (reach + 1)) * kept;
+                    w.weighted = terms_rows + (window + (turn + 1) % (reach + 1)) * kept;
+                    w.newest = squares ? src + v * t->src.streamed + walk * vector : NULL;
+                    w.middle = terms ? src + middle * t->src.streamed + walk * vector : NULL;
+                    w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + walk * vector : NULL;
+                    w.src = finish ? src + done * t->src.streamed + walk * vector : NULL;
+                    w.dst = (staged ? stage : dst + done * t->dst.streamed) + walk * vector;
+                    AHEAD(src, src + (v + block) * t->src.streamed);
+                    if (backward) {
+                        AHEAD(diff, diff_dst + (middle + block) * t->diff_dst.streamed);
+                    }
+                    /* slabs that are not there have no squares and no terms */
+                    for (int k = 0; k < count; k++) {
+                        const size_t bytes = (size_t)(kept - reach * VL) * sizeof(real);
+                        if (!squares) memset(w.squares[2 * reach] + k * kept_of_walk, 0, bytes);
+                        if (backward && !terms) memset(w.terms[2 * reach] + k * kept_of_walk, 0, bytes);
+                    }
+                    run(&w);
+                }
+            }
+            if (staged && begin - late >= t->begin) cynorm_stream_copy(dst + (begin - late) * t->dst.streamed, stage, row);
+        }
+    }
+#undef AHEAD
+}
+
+#undef walk_t
+#undef CYNORM_EACH_WALK
