@@ -5,9 +5,9 @@
  * in the first-level cache. A strip is also what memory has the time of: reads are asked for all along.
  *
  * With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the last block
- * left, and of the sums above these keeps S_B alone, of as many blocks before it as a window reaches over: S_2B and S_4B
- * are added up from it. All of it is replaced in place, line by line as it is read: stores elsewhere would each wait
- * for a line of the second-level cache.
+ * left, and of the sums above these keeps S_B alone, of as many blocks before it as a window reaches over: S_2B is added up
+ * from it. Windows of 4B and more keep S_2B instead, and add up S_4B from that. All of it is replaced in place, line by line
+ * as it is read: stores elsewhere would each wait for a line of the second-level cache.
  *
  * Windows that lie along rows as well are summed along these first, by the same means: in planes, each row's vectors
  * follow one another (lrn_window.h); where channels are innermost, a row is taken one vector of them at a time, and its
@@ -32,7 +32,7 @@ typedef struct {
     int64_t pitch;         /* reals from a vector's S_B to those of the next */
     real *kept;            /* by vectors: S_1 to S_B/2 of the last slabs of the block before */
     int blocks;            /* before this one that a window reaches over */
-    real *block[CYNORM_BLOCKS]; /* by vectors: S_B of the block before, of the one before that, ... */
+    real *block[CYNORM_BLOCKS]; /* by vectors: S_B of the block before, of the one before that, ...; see add_pairs */
 } slab_sums;
 
 #define slabs_t FN(cynorm_lrn_slabs)
@@ -60,22 +60,55 @@ CYNORM_INLINE vec FN(of_block)(const slab_sums *s, const vec *own, int64_t at, i
     return FN(load)(s->block[back - (j >= 0)] + at + (j & (CYNORM_SLABS - 1)) * VL);
 }
 
-/* S_m likewise; m = B, 2B or 4B. */
-CYNORM_INLINE vec FN(of_blocks)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back, int m) {
-    vec sum = FN(of_block)(s, own, at, j, back);
-    if (m >= 2 * CYNORM_SLABS) sum += FN(of_block)(s, NULL, at, j, back + 1);
-    if (m >= 4 * CYNORM_SLABS) sum += FN(of_block)(s, NULL, at, j, back + 2) + FN(of_block)(s, NULL, at, j, back + 3);
-    return sum;
+/* S_2B likewise, made of these; or as it is kept. */
+CYNORM_INLINE vec FN(pair_of)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back) {
+    return FN(of_block)(s, own, at, j, back) + FN(of_block)(s, NULL, at, j, back + 1);
+}
+CYNORM_INLINE vec FN(kept_pair)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back) {
+    if (own && !back && j >= 0) return own[j];
+    return FN(of_block)(s, NULL, at, j, back + 1);
+}
+
+#define EACH_SLAB _Pragma("GCC unroll 8") for (int j = 0; j < CYNORM_SLABS; j++)
+
+/* Adds to the sums of a window's `low` latest slabs what it has before these; `own`: S_B of this block, which is then kept. */
+CYNORM_INLINE void FN(add_blocks)(const slab_sums *s, int64_t at, const vec *own, vec *sum, int low) {
+    if (s->n & CYNORM_SLABS) {
+        EACH_SLAB sum[j] += FN(of_block)(s, own, at, j - low, 0);
+        if (s->n & 2 * CYNORM_SLABS) EACH_SLAB sum[j] += FN(pair_of)(s, NULL, at, j - low, 1);
+    } else EACH_SLAB sum[j] += FN(pair_of)(s, own, at, j - low, 0);
+    if (!s->blocks) return;
+    const int all = s->n >= 2 * CYNORM_SLABS; /* else the next block reads the last `low` alone, and none after it */
+    EACH_SLAB if (all || j >= CYNORM_SLABS - low) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
+}
+
+/* A window of 4B slabs and more takes S_4B, the sum of two S_2B: these are kept, and S_B of the block before alone. */
+static inline int FN(keeps_pairs)(const slab_sums *s) { return s->n >= 4 * CYNORM_SLABS; }
+
+CYNORM_INLINE void FN(add_pairs)(const slab_sums *s, int64_t at, const vec *own, vec *sum, int low) {
+    vec pair[CYNORM_SLABS]; /* first S_B of the block before, then own S_2B */
+    EACH_SLAB pair[j] = FN(load)(s->block[0] + at + j * VL);
+    if (s->n & CYNORM_SLABS) EACH_SLAB sum[j] += j < low ? pair[CYNORM_SLABS + j - low] : own[j - low];
+    EACH_SLAB {
+        FN(store)(s->block[0] + at + j * VL, own[j]);
+        pair[j] = own[j] + pair[j];
+    }
+    /* of the latest S_2B, own counts only if no S_B comes after it */
+    const int64_t back = (s->n / CYNORM_SLABS & 1) + (s->n & 2 * CYNORM_SLABS ? 2 : 0);
+    if (back == 3) EACH_SLAB sum[j] += FN(kept_pair)(s, NULL, at, j - low, 1);
+    if (back == 2) EACH_SLAB sum[j] += FN(kept_pair)(s, pair, at, j - low, 0);
+    if (back) EACH_SLAB sum[j] += FN(kept_pair)(s, NULL, at, j - low, back) + FN(kept_pair)(s, NULL, at, j - low, back + 2);
+    else EACH_SLAB sum[j] += FN(kept_pair)(s, pair, at, j - low, 0) + FN(kept_pair)(s, NULL, at, j - low, 2);
+    EACH_SLAB FN(store)(s->block[s->blocks - 1] + at + j * VL, pair[j]);
 }
 
 /* The window sums of a vector of each slab, from its cells and what is kept; low = n mod B is a constant. */
-CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cells, vec *sum, int low) {
+CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cells, vec *sum, int low, int pairs) {
     real *kept = s->kept + vector * ((CYNORM_SLABS - 1) * VL);
     const int64_t at = vector * s->pitch;
     vec level[2 * CYNORM_SLABS]; /* S_m of slab j is level[B + j] */
     int offset = 0;
-#pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_SLABS; j++) level[CYNORM_SLABS + j] = cells[j], sum[j] = FN(splat)((real)-0.0);
+    EACH_SLAB level[CYNORM_SLABS + j] = cells[j], sum[j] = FN(splat)((real)-0.0);
 #pragma GCC unroll 8
     for (int m = 1; m < CYNORM_SLABS; m *= 2) {
 #pragma GCC unroll 8
@@ -84,70 +117,48 @@ CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cel
             FN(store)(kept + j * VL, level[2 * CYNORM_SLABS - m + j]);
         }
         kept += m * VL;
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++)
-            if (low & m) sum[j] = offset ? sum[j] + level[CYNORM_SLABS + j - offset] : level[CYNORM_SLABS + j];
+        EACH_SLAB if (low & m) sum[j] = offset ? sum[j] + level[CYNORM_SLABS + j - offset] : level[CYNORM_SLABS + j];
         if (low & m) offset += m;
 #pragma GCC unroll 8
         for (int j = CYNORM_SLABS - 1; j >= 0; j--) level[CYNORM_SLABS + j] += level[CYNORM_SLABS + j - m];
     }
     if (s->n < CYNORM_SLABS) return;
-    const vec *own = level + CYNORM_SLABS;
-    int64_t back = 0;
-#pragma GCC unroll 8
-    for (int m = CYNORM_SLABS; m <= 4 * CYNORM_SLABS; m *= 2) {
-        if (!(s->n & m)) continue;
-        if (!back) {
-#pragma GCC unroll 8
-            for (int j = 0; j < CYNORM_SLABS; j++) sum[j] += FN(of_blocks)(s, own, at, j - low, 0, m);
-        } else {
-#pragma GCC unroll 8
-            for (int j = 0; j < CYNORM_SLABS; j++) sum[j] += FN(of_blocks)(s, NULL, at, j - low, back, m);
-        }
-        back += m / CYNORM_SLABS;
-    }
-    if (!s->blocks) return;
-    const int all = s->n >= 2 * CYNORM_SLABS; /* else the next block reads the last `low` alone, and none after it */
-#pragma GCC unroll 8
-    for (int j = 0; j < CYNORM_SLABS; j++)
-        if (all || j >= CYNORM_SLABS - low) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
+    if (pairs) FN(add_pairs)(s, at, level + CYNORM_SLABS, sum, low);
+    else FN(add_blocks)(s, at, level + CYNORM_SLABS, sum, low);
 }
 
 /* The block that was replaced is the last one now. */
 static void FN(turn_blocks)(slab_sums *s) {
+    const int first = FN(keeps_pairs)(s); /* S_B of the block before has been replaced in place already */
     real *last = s->blocks ? s->block[s->blocks - 1] : NULL;
-    for (int q = s->blocks - 1; q > 0; q--) s->block[q] = s->block[q - 1];
-    s->block[0] = last;
+    for (int q = s->blocks - 1; q > first; q--) s->block[q] = s->block[q - 1];
+    s->block[first] = last;
 }
 
 /* Window sums of a strip's `vectors` from element i on; of n lanes. */
-CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64_t n, int dtype, int low) {
+CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64_t n, int dtype, int low, int pairs) {
     const slab_sums s = b->squares;
     for (int64_t v = 0; v < vectors; v++) {
         const int64_t at = (i + v * VL) * cynorm_itemsize(dtype);
         vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) {
+        EACH_SLAB {
             __builtin_prefetch(b->newest[j] + at + b->src_ahead, 0, 2);
             cell[j] = FN(get)(b->newest[j] + at, dtype, n);
             cell[j] *= cell[j];
         }
-        FN(sum_slabs_at)(&s, i / VL + v, cell, sum, low);
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(b->strip[j] + v * VL, sum[j]);
+        FN(sum_slabs_at)(&s, i / VL + v, cell, sum, low, pairs);
+        EACH_SLAB FN(store)(b->strip[j] + v * VL, sum[j]);
     }
 }
 
 /* In place of cells. */
-CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pitch, int64_t i, int64_t vectors, int low) {
+CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pitch, int64_t i, int64_t vectors, int low, int pairs) {
     const slab_sums s = *given;
     for (int64_t v = 0; v < vectors; v++) {
         vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) cell[j] = FN(load)(cells + j * pitch + v * VL);
-        FN(sum_slabs_at)(&s, i / VL + v, cell, sum, low);
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) FN(store)(cells + j * pitch + v * VL, sum[j]);
+        EACH_SLAB cell[j] = FN(load)(cells + j * pitch + v * VL);
+        FN(sum_slabs_at)(&s, i / VL + v, cell, sum, low, pairs);
+        EACH_SLAB FN(store)(cells + j * pitch + v * VL, sum[j]);
     }
 }
 
@@ -235,14 +246,12 @@ CYNORM_INLINE void FN(sum_along_lanes)(real *cells, int64_t vectors, const windo
 #endif
 
 /* Of a row whose pixels are vectors: *s is of one vector, `right` the pixels that a window reaches on. */
-CYNORM_INLINE void FN(sum_along_pixels)(slab_sums *s, real *cells, int64_t pixels, int64_t right, int low) {
+CYNORM_INLINE void FN(sum_along_pixels)(slab_sums *s, real *cells, int64_t pixels, int64_t right, int low, int pairs) {
     for (int64_t p = 0; p < pixels + right; p += CYNORM_SLABS) {
         vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) cell[j] = p + j < pixels ? FN(load)(cells + (p + j) * VL) : (vec){0};
-        FN(sum_slabs_at)(s, 0, cell, sum, low);
-#pragma GCC unroll 8
-        for (int j = 0; j < CYNORM_SLABS; j++) {
+        EACH_SLAB cell[j] = p + j < pixels ? FN(load)(cells + (p + j) * VL) : (vec){0};
+        FN(sum_slabs_at)(s, 0, cell, sum, low, pairs);
+        EACH_SLAB {
             const int64_t at = p + j - right;
             if (at >= 0 && at < pixels) FN(store)(cells + at * VL, sum[j]);
         }
@@ -268,19 +277,30 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
                                                          int64_t n) {                                                  \
         __VA_ARGS__;                                                                                                   \
     }
+/* Whether S_2B is kept is a constant of a loop. */
+#define CYNORM_PAIRED(sums, call)                                                                                        \
+    if (FN(keeps_pairs)(sums)) {                                                                                           \
+        enum { pairs = 1 };                                                                                             \
+        call;                                                                                                          \
+    } else {                                                                                                           \
+        enum { pairs = 0 };                                                                                             \
+        call;                                                                                                          \
+    }
 #define CYNORM_SQUARES(T, low)                                                                                         \
-    CYNORM_SLAB_LOOP(squares_##T##_##low, if (whole) FN(sum_squares)(b, i, whole, VL, CYNORM_##T, low);                \
-                                          if (others) FN(sum_squares)(b, i + whole * VL, 1, n, CYNORM_##T, low))
+    CYNORM_SLAB_LOOP(squares_##T##_##low,                                                                              \
+        if (whole) { CYNORM_PAIRED(&b->squares, FN(sum_squares)(b, i, whole, VL, CYNORM_##T, low, pairs)) }            \
+        if (others) { CYNORM_PAIRED(&b->squares, FN(sum_squares)(b, i + whole * VL, 1, n, CYNORM_##T, low, pairs)) })
 #define CYNORM_SUMS(T, low)                                                                                            \
     CYNORM_SLAB_LOOP(sums_##low, (void)n;                                                                              \
-                     FN(sum_strip)(&b->term_sums, b->strip[0], CYNORM_STRIP * VL, i, whole + others, low))             \
+        CYNORM_PAIRED(&b->term_sums,                                                                                     \
+                    FN(sum_strip)(&b->term_sums, b->strip[0], CYNORM_STRIP * VL, i, whole + others, low, pairs)))       \
     static __attribute__((noinline)) void FN(row_sums_##low)(const slab_sums *s, real *cells, int64_t pitch,           \
                                                              int64_t vectors) {                                        \
-        FN(sum_strip)(s, cells, pitch, 0, vectors, low);                                                               \
+        CYNORM_PAIRED(s, FN(sum_strip)(s, cells, pitch, 0, vectors, low, pairs))                                          \
     }                                                                                                                  \
     static __attribute__((noinline)) void FN(pixel_sums_##low)(slab_sums *s, real *cells, int64_t pixels,              \
                                                                int64_t right) {                                        \
-        FN(sum_along_pixels)(s, cells, pixels, right, low);                                                            \
+        CYNORM_PAIRED(s, FN(sum_along_pixels)(s, cells, pixels, right, low, pairs))                                       \
     }
 #define CYNORM_LANE_SUMS(name, reach)                                                                                  \
     static __attribute__((noinline)) void FN(lane_sums_##name)(real *cells, int64_t vectors, const window_t *w,        \
@@ -338,6 +358,7 @@ static const struct {
     void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
 } FN(slab_loops)[] = {CYNORM_TYPES(CYNORM_SLAB_CHOICES)};
 #undef CYNORM_SLAB_LOOP
+#undef CYNORM_PAIRED
 #undef CYNORM_SQUARES
 #undef CYNORM_SUMS
 #undef CYNORM_LOWS
@@ -597,6 +618,7 @@ static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
             }
 }
 
+#undef EACH_SLAB
 #undef slab_sums
 #undef along_t
 #undef work_t
