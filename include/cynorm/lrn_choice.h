@@ -10,7 +10,11 @@ static int FN(transposable)(const cynorm_lrn_tile *t) {
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 
-/* Which of the loops serve a tile, if any. */
+/* Which of the loops serve a tile, if any. Windows that lie
+ *     along level 0                    ROWS      any that registers or scratch hold
+ *     along the stream                 BLOCKS    3 and 5 slabs; SLABS: any up to CYNORM_SLABS_MOST
+ *     along level 0 and the stream     PLANES    3 to 9 cells either way; SLABS, likewise
+ *     along level 1 and the stream     WALKS     3 and 5; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
     if (t->omega.data || t->cut || t->windows > 1) return 0;

@@ -196,7 +196,7 @@ CYNORM_INLINE void FN(plane_forward)(plane_t *pieces, const plane_t *p, int dtyp
 enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL };
 
 /* Of planes: sums along rows of squares, and what sums of terms finish, need no exponent. */
-#define CYNORM_PLANE(T, direction, reach, name, kind)                                                          \
+#define CYNORM_PLANE(T, direction, reach, name, kind, together)                                                \
     static __attribute__((noinline)) void FN(planes_##T##_##direction##reach##name)(plane_t *given) {          \
         const plane_t p = *given;                                                                              \
         if (reach > VL) return;                                                                                \
@@ -204,12 +204,8 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
         FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta);                                             \
     }
 #define CYNORM_PLANES(T, reach)                                                                                \
-    CYNORM_PLANE(T, forward, reach, usual, CYNORM_BETA_THREE_QUARTERS)                                         \
-    CYNORM_PLANE(T, forward, reach, special, cynorm_special_beta(given->q.beta))                               \
-    CYNORM_PLANE(T, forward, reach, any, CYNORM_BETA_ANY)                                                      \
-    CYNORM_PLANE(T, backward, reach, usual, CYNORM_BETA_THREE_QUARTERS)                                        \
-    CYNORM_PLANE(T, backward, reach, special, cynorm_special_beta(given->q.beta))                              \
-    CYNORM_PLANE(T, backward, reach, any, CYNORM_BETA_ANY)                                                     \
+    CYNORM_EXPONENTS(CYNORM_PLANE, T, forward, reach)                                                          \
+    CYNORM_EXPONENTS(CYNORM_PLANE, T, backward, reach)                                                         \
     static __attribute__((noinline)) void FN(plane_squares_##T##reach)(plane_t *given) {                       \
         const plane_t p = *given;                                                                              \
         if (reach <= VL) FN(plane_rows)(&p, CYNORM_##T, reach, 0);                                             \

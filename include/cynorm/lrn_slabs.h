@@ -204,8 +204,7 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, int64_t i, int64_t v, int
         if (stage == FN(SLAB_TERMS)) {
             FN(store)(weighted_row + k * VL, weighted[k]);
             FN(store)(cells + k * VL, FN(part)(out[k], (vec){0}, n));
-        } else if (r->streaming && n == VL) FN(put_streaming)(dst, out[k], dtype);
-        else FN(put)(dst, out[k], dtype, n);
+        } else FN(put_or_stream)(dst, out[k], dtype, n, r->streaming);
     }
 }
 

@@ -414,12 +414,13 @@ CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
 }
 #endif
 
+/* Past the cache, where asked to and the vector is whole. */
 CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int streaming) {
     if (streaming && n == VL) FN(put_streaming)(p, v, dtype);
     else FN(put)(p, v, dtype, n);
 }
 
-/* Elements stand by themselves here, so that two vectors of bfloat16 are taken at a time: the even and the odd ones. */
+/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones. */
 enum { FN(EVEN), FN(ODD), FN(ALL) };
 
 CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
