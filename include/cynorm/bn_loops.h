@@ -30,16 +30,20 @@
 
 #define PARAMETERS(t) {FN(splat)((real)(t)->parameter[0]), FN(splat)((real)(t)->parameter[1])}
 
-static void FN(activate)(const cynorm_bn_tile *t, real *row, int64_t n) {
-    vec p[2] = PARAMETERS(t), zero = {0}, one = FN(splat)(1);
-#define CASE(kind, value, derivative)                                           \
-    case kind:                                                                  \
-        for (int64_t i = 0; i < n; i += VL) {                                   \
-            int64_t m = n - i < VL ? n - i : VL;                                \
-            vec x = FN(load_n)(row + i, m);                                     \
-            FN(store_n)(row + i, value, m);                                     \
-        }                                                                       \
+/* Of the vectors x of a row. */
+#define CASE_OF(kind, from, result, to)                                                                      \
+    case kind:                                                                                               \
+        for (int64_t i = 0; i < n; i += VL) {                                                                \
+            const int64_t m = n - i < VL ? n - i : VL;                                                       \
+            const vec x = FN(load_n)((from) + i, m);                                                         \
+            (void)x;                                                                                         \
+            FN(store_n)((to) + i, result, m);                                                                \
+        }                                                                                                    \
         break;
+
+static void FN(activate)(const cynorm_bn_tile *t, real *row, int64_t n) {
+    const vec p[2] = PARAMETERS(t), zero = {0}, one = FN(splat)(1);
+#define CASE(kind, value, derivative) CASE_OF(kind, row, value, row)
     EACH_ACTIVATION(t->activation, CASE)
 #undef CASE
     (void)one;
@@ -48,20 +52,13 @@ static void FN(activate)(const cynorm_bn_tile *t, real *row, int64_t n) {
 /* out = g * activation'(value); out, g and value may be the same. */
 static void FN(activate_backward)(const cynorm_bn_tile *t, real *out, const real *g, const real *value,
                                   int64_t n) {
-    vec p[2] = PARAMETERS(t), zero = {0}, one = FN(splat)(1);
-#define CASE(kind, value_, derivative)                                          \
-    case kind:                                                                  \
-        for (int64_t i = 0; i < n; i += VL) {                                   \
-            int64_t m = n - i < VL ? n - i : VL;                                \
-            vec x = FN(load_n)(value + i, m);                                   \
-            (void)x;                                                            \
-            FN(store_n)(out + i, FN(load_n)(g + i, m) * (derivative), m);       \
-        }                                                                       \
-        break;
+    const vec p[2] = PARAMETERS(t), zero = {0}, one = FN(splat)(1);
+#define CASE(kind, value_, derivative) CASE_OF(kind, value, FN(load_n)(g + i, m) * (derivative), out)
     EACH_ACTIVATION(t->activation, CASE)
 #undef CASE
 }
 
+#undef CASE_OF
 #undef EACH_ACTIVATION
 #undef PARAMETERS
 
@@ -428,7 +425,7 @@ typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
     {{FN(combine_##T##_##form##00), FN(combine_##T##_##form##01)},                                           \
      {FN(combine_##T##_##form##10), FN(combine_##T##_##form##11)}}
 
-/* sums: [kept][nothing else, diff_dst, diff_dst and mask]; combinations: [form][kept][gated] */
+/* sums: [type][kept][nothing else, diff_dst, diff_dst and mask]; combinations: [type][form][kept][gated] */
 #define CYNORM_BN_LOOPS(T)                                                                                   \
     CYNORM_BN_SUM(T, sum_reduced, 0, 0, 0)                                                                   \
     CYNORM_BN_SUM(T, sum_reduced, 0, 1, 0)                                                                   \
@@ -436,24 +433,21 @@ typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
     CYNORM_BN_SUM(T, sum_kept, 1, 0, 0)                                                                      \
     CYNORM_BN_SUM(T, sum_kept, 1, 1, 0)                                                                      \
     CYNORM_BN_SUM(T, sum_kept, 1, 1, 1)                                                                      \
-    static FN(sum_loop) *const FN(sum_##T)[2][3] = {                                                         \
-        {FN(sum_##T##_000), FN(sum_##T##_010), FN(sum_##T##_011)},                                           \
-        {FN(sum_##T##_100), FN(sum_##T##_110), FN(sum_##T##_111)}};                                          \
     CYNORM_BN_FORM(T, 0)                                                                                     \
     CYNORM_BN_FORM(T, 1)                                                                                     \
     CYNORM_BN_FORM(T, 2)                                                                                     \
-    CYNORM_BN_FORM(T, 3)                                                                                     \
-    static FN(combine_loop) *const FN(combine_##T)[4][2][2] = {                                              \
-        CYNORM_BN_FORM_OF(T, 0), CYNORM_BN_FORM_OF(T, 1), CYNORM_BN_FORM_OF(T, 2), CYNORM_BN_FORM_OF(T, 3)};
-
+    CYNORM_BN_FORM(T, 3)
+#define CYNORM_BN_SUMS_OF(T)                                                                                 \
+    [CYNORM_##T] = {{FN(sum_##T##_000), FN(sum_##T##_010), FN(sum_##T##_011)},                               \
+                    {FN(sum_##T##_100), FN(sum_##T##_110), FN(sum_##T##_111)}},
+#define CYNORM_BN_FORMS_OF(T)                                                                                \
+    [CYNORM_##T] = {CYNORM_BN_FORM_OF(T, 0), CYNORM_BN_FORM_OF(T, 1), CYNORM_BN_FORM_OF(T, 2), CYNORM_BN_FORM_OF(T, 3)},
 CYNORM_TYPES(CYNORM_BN_LOOPS)
-#if CYNORM_DOUBLE
-#define BY_DTYPE(dtype, loops) ((void)(dtype), FN(loops##_F64))
-#else
-#define BY_DTYPE(dtype, loops) \
-    (dtype == CYNORM_F16 ? FN(loops##_F16) : dtype == CYNORM_BF16 ? FN(loops##_BF16) : FN(loops##_F32))
-#endif
+static FN(sum_loop) *const FN(sum_loops)[][2][3] = {CYNORM_TYPES(CYNORM_BN_SUMS_OF)};
+static FN(combine_loop) *const FN(combine_loops)[][4][2][2] = {CYNORM_TYPES(CYNORM_BN_FORMS_OF)};
 #undef CYNORM_BN_LOOPS
+#undef CYNORM_BN_SUMS_OF
+#undef CYNORM_BN_FORMS_OF
 #undef CYNORM_BN_FORM_OF
 #undef CYNORM_BN_FORM
 #undef CYNORM_BN_COMBINE

@@ -60,7 +60,7 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
         line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
                   FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
         cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .images = 1};
-        BY_DTYPE(CYNORM_COMPUTE, combine)[CYNORM_NORMALIZE][t->kept_inner][0](&l, &in);
+        FN(combine_loops)[CYNORM_COMPUTE][CYNORM_NORMALIZE][t->kept_inner][0](&l, &in);
     }
     FN(activate_backward)(t, out, (const real *)g, value, b->n);
 }
@@ -177,7 +177,7 @@ static void FN(sum_tile)(const cynorm_bn_tile *t) {
         if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
         const real *center = FN(coefficient)(t, t->center, &b);
         const real *norm = FN(coefficient)(t, t->norm, &b);
-        FN(sum_loop) *loop = BY_DTYPE(dtype, sum)[t->kept_inner][in.mask ? 2 : in.g ? 1 : 0];
+        FN(sum_loop) *loop = FN(sum_loops)[dtype][t->kept_inner][in.mask ? 2 : in.g ? 1 : 0];
         if (FN(in_pairs)(t, &in, NULL, dtype)) {
             const cynorm_bn_rows pairs = FN(take_pairs)(&in);
             wide of_pairs[4] = {0};
@@ -251,7 +251,7 @@ static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
 
 /* The results of rows, and of pairs of them. */
 static void FN(combine)(const cynorm_bn_tile *t, line l, cynorm_bn_rows in, int form, int gated, int dtype) {
-    FN(combine_loop) *loop = BY_DTYPE(dtype, combine)[form][t->kept_inner][gated];
+    FN(combine_loop) *loop = FN(combine_loops)[dtype][form][t->kept_inner][gated];
     if (FN(in_pairs)(t, &in, &l, dtype)) {
         const cynorm_bn_rows pairs = FN(take_pairs)(&in);
         const int64_t rows = pairs.count * 2;
@@ -429,4 +429,3 @@ static void FN(bn_apply)(const cynorm_bn_tile *t) {
 #undef line
 #undef scratch_t
 #undef slab_t
-#undef BY_DTYPE

@@ -204,13 +204,9 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
         const int beta = kind;                                                                                 \
         FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together);                                         \
     }
-#define CYNORM_BLOCK_LOOPS(T) CYNORM_REACHES(CYNORM_BLOCK_LOOP, T)
-#define CYNORM_BLOCK_TABLE(T) CYNORM_REACHES_OF(block, T)
-CYNORM_TYPES(CYNORM_BLOCK_LOOPS)
-static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_TYPES(CYNORM_BLOCK_TABLE)};
+CYNORM_TYPES(CYNORM_REACHES, CYNORM_BLOCK_LOOP)
+static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_TYPES(CYNORM_REACHES_OF, block)};
 #undef CYNORM_BLOCK_LOOP
-#undef CYNORM_BLOCK_LOOPS
-#undef CYNORM_BLOCK_TABLE
 
 /* ---- tiles ---- */
 

@@ -72,5 +72,4 @@ CYNORM_INLINE void FN(far_sums)(far_t *f, int64_t left, int64_t right, int64_t w
 #undef CASES
 #undef CASE
 }
-
 #endif

@@ -7,14 +7,14 @@
     each(T, direction, reach, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                            \
     each(T, direction, reach, special, cynorm_special_beta(given->q.beta), 1)                                  \
     each(T, direction, reach, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)
-#define CYNORM_REACHES(each, T)                                                                                \
+#define CYNORM_REACHES(T, each)                                                                                \
     CYNORM_EXPONENTS(each, T, forward, 1)                                                                      \
     CYNORM_EXPONENTS(each, T, forward, 2)                                                                      \
     CYNORM_EXPONENTS(each, T, backward, 1)                                                                     \
     CYNORM_EXPONENTS(each, T, backward, 2)
 /* And the tables of them: of exponents in the order of loop_of_beta; of all. */
 #define CYNORM_POWERS_OF(name) {FN(name##special), FN(name##usual), FN(name##any)}
-#define CYNORM_REACHES_OF(what, T)                                                                             \
+#define CYNORM_REACHES_OF(T, what)                                                                             \
     [CYNORM_##T] = {{CYNORM_POWERS_OF(what##_##T##_forward1), CYNORM_POWERS_OF(what##_##T##_forward2)},        \
                     {CYNORM_POWERS_OF(what##_##T##_backward1), CYNORM_POWERS_OF(what##_##T##_backward2)}},
 #endif

@@ -152,7 +152,8 @@ CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64
 }
 
 /* In place of cells. */
-CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pitch, int64_t i, int64_t vectors, int low, int pairs) {
+CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pitch, int64_t i, int64_t vectors, int low,
+                                 int pairs) {
     const slab_sums s = *given;
     for (int64_t v = 0; v < vectors; v++) {
         vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
@@ -277,12 +278,12 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
         __VA_ARGS__;                                                                                                   \
     }
 /* Whether S_2B is kept is a constant of a loop. */
-#define CYNORM_PAIRED(sums, call)                                                                                        \
-    if (FN(keeps_pairs)(sums)) {                                                                                           \
-        enum { pairs = 1 };                                                                                             \
+#define CYNORM_PAIRED(sums, call)                                                                                      \
+    if (FN(keeps_pairs)(sums)) {                                                                                       \
+        enum { pairs = 1 };                                                                                            \
         call;                                                                                                          \
     } else {                                                                                                           \
-        enum { pairs = 0 };                                                                                             \
+        enum { pairs = 0 };                                                                                            \
         call;                                                                                                          \
     }
 #define CYNORM_SQUARES(T, low)                                                                                         \
@@ -291,15 +292,15 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
         if (others) { CYNORM_PAIRED(&b->squares, FN(sum_squares)(b, i + whole * VL, 1, n, CYNORM_##T, low, pairs)) })
 #define CYNORM_SUMS(T, low)                                                                                            \
     CYNORM_SLAB_LOOP(sums_##low, (void)n;                                                                              \
-        CYNORM_PAIRED(&b->term_sums,                                                                                     \
-                    FN(sum_strip)(&b->term_sums, b->strip[0], CYNORM_STRIP * VL, i, whole + others, low, pairs)))       \
+        CYNORM_PAIRED(&b->term_sums,                                                                                   \
+                    FN(sum_strip)(&b->term_sums, b->strip[0], CYNORM_STRIP * VL, i, whole + others, low, pairs)))      \
     static __attribute__((noinline)) void FN(row_sums_##low)(const slab_sums *s, real *cells, int64_t pitch,           \
                                                              int64_t vectors) {                                        \
-        CYNORM_PAIRED(s, FN(sum_strip)(s, cells, pitch, 0, vectors, low, pairs))                                          \
+        CYNORM_PAIRED(s, FN(sum_strip)(s, cells, pitch, 0, vectors, low, pairs))                                       \
     }                                                                                                                  \
     static __attribute__((noinline)) void FN(pixel_sums_##low)(slab_sums *s, real *cells, int64_t pixels,              \
                                                                int64_t right) {                                        \
-        CYNORM_PAIRED(s, FN(sum_along_pixels)(s, cells, pixels, right, low, pairs))                                       \
+        CYNORM_PAIRED(s, FN(sum_along_pixels)(s, cells, pixels, right, low, pairs))                                    \
     }
 #define CYNORM_LANE_SUMS(name, reach)                                                                                  \
     static __attribute__((noinline)) void FN(lane_sums_##name)(real *cells, int64_t vectors, const window_t *w,        \

@@ -134,13 +134,9 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int 
         else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta);                      \
         else FN(walk_##direction)(&w, 1, w.lanes, CYNORM_##T, reach, beta);                                    \
     }
-#define CYNORM_WALK_LOOPS(T) CYNORM_REACHES(CYNORM_WALK_LOOP, T)
-#define CYNORM_WALK_TABLE(T) CYNORM_REACHES_OF(walks, T)
-CYNORM_TYPES(CYNORM_WALK_LOOPS)
-static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_TYPES(CYNORM_WALK_TABLE)};
+CYNORM_TYPES(CYNORM_REACHES, CYNORM_WALK_LOOP)
+static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_TYPES(CYNORM_REACHES_OF, walks)};
 #undef CYNORM_WALK_LOOP
-#undef CYNORM_WALK_LOOPS
-#undef CYNORM_WALK_TABLE
 
 /* ---- tiles ---- */
 

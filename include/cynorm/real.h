@@ -1,5 +1,6 @@
 /* One pass of the kernel templates for one compute type; kernels.h includes this for float and for double. */
 
+/* CYNORM_TYPES: the storage types that are computed in it; whatever is compiled for each goes by this list. */
 #if CYNORM_DOUBLE
 #define real double
 #define sint_r int64_t
@@ -9,7 +10,7 @@
 #define uvec cynorm_uvec_f64
 #define FN(name) name##_f64
 #define CYNORM_COMPUTE CYNORM_F64
-#define CYNORM_TYPES(each) each(F64)
+#define CYNORM_TYPES(each, ...) each(F64, ##__VA_ARGS__)
 #else
 #define real float
 #define sint_r int32_t
@@ -19,7 +20,7 @@
 #define uvec cynorm_uvec_f32
 #define FN(name) name##_f32
 #define CYNORM_COMPUTE CYNORM_F32
-#define CYNORM_TYPES(each) each(F32) each(F16) each(BF16)
+#define CYNORM_TYPES(each, ...) each(F32, ##__VA_ARGS__) each(F16, ##__VA_ARGS__) each(BF16, ##__VA_ARGS__)
 #endif
 #define VL ((int)(CYNORM_VBYTES / sizeof(real)))
 
