@@ -418,6 +418,8 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         if plan.spread > 1:
             want = min(ROW, max(SPREAD_COLUMNS, UNIT / (rows * itemsize))) / plan.spread
             plan.cut = min(n / plan.spread, max(want / VECTOR, 1) * VECTOR)
+        if plan.repeat > 1:  # whole rows
+            plan.cut = n / plan.spread
     else:
         want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
         if plan.kind == FORWARD_INFERENCE:  # in the order of memory

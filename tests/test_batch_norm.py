@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cynorm
@@ -380,6 +380,56 @@ def test_network_sized(layout, dtype):
     """Many tiles, all threads, with ReLU and a sum."""
     case = Case((4, 48, 28, 27), dtype, layout, activation="relu")
     check_training(case, add=True, relu=True, num_threads=2)
+
+
+@each_dtype
+@pytest.mark.parametrize(
+    "shape", [(300, 24, 5, 5), (256, 40, 5, 5), (300, 24, 7, 7), (1024, 72, 3, 3), (600, 20, 2, 4), (128, 3, 1, 2)], ids=str
+)
+def test_many_images_of_small_planes(shape, dtype, isa):
+    """All channels of an image are a row, and several images one row of these."""
+    for relu in (False, True):
+        case = Case(shape, dtype, activation="relu" if relu else None)
+        check_training(case, relu=relu)
+        check_inference(case, relu=relu)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_drawn_small_planes(data):
+    """Any number of images, up to many, of few elements each."""
+    spatial = data.draw(st.lists(st.integers(1, 8), min_size=0, max_size=3))
+    most = max(1, 120_000 // math.prod([*spatial, 1]))
+    channels = data.draw(st.integers(1, min(most, 300)))
+    images = data.draw(st.integers(1, max(1, min(most // channels, 2048))))
+    last = data.draw(st.booleans())
+    names = "WHD"[: len(spatial)][::-1]
+    layout = f"N{names}C" if last and spatial else f"NC{names}"
+    case = Case((images, channels, *spatial), data.draw(st.sampled_from(reference.DTYPES)), layout)
+    check_training(case)
+    check_inference(case)
+
+
+@pytest.mark.parametrize(
+    "shape, axes, dtype",
+    [
+        ((400_000, 2, 6), (1,), FLOAT32),
+        ((300_000, 2, 3), (1,), np.dtype(np.float64)),
+        ((200_000, 4, 9), (1,), FLOAT32),
+        ((600_000, 2, 3), (1,), FLOAT32),
+        ((800_000, 2, 5), (1,), FLOAT32),
+    ],
+    ids=str,
+)
+def test_many_short_units_past_the_cache(shape, axes, dtype, isa):
+    """Rows of one unit may begin at lines of memory where those of the next do not."""
+    case = Case(shape, dtype, axes=axes)
+    dst, mean, variance = case.operator.forward_training(case.src)
+    true_mean, true_variance = reference.batch_norm_statistics(case.src, axes)
+    assert_statistics(case, mean, variance)
+    assert_dst(case, dst, true_mean, true_variance, None, None, None, False)
+    dst = case.operator.forward_inference(case.src, mean, variance)
+    assert_dst(case, dst, mean, variance, None, None, None, False)
 
 
 def test_defaults():

@@ -195,8 +195,8 @@ static inline cynorm_bn_block cynorm_bn_row_of(const cynorm_bn_tile *t, const cy
 
 /* Whether all rows of a view begin with a cache line. */
 static inline int cynorm_bn_lines(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
-    return !v->data || (((intptr_t)v->data | (t->count[1] > 1 ? v->stride[1] : 0) |
-                         (t->count[2] > 1 ? v->stride[2] : 0)) & 63) == 0;
+    return !v->data || (((intptr_t)v->data | (t->count[1] > 1 ? v->stride[1] : 0) | (t->count[2] > 1 ? v->stride[2] : 0) |
+                         (t->blocks > 1 ? v->block : 0)) & 63) == 0;
 }
 
 /* Ahead of a block: in the next unit, where its place is known, else in this tile's next group. */
