@@ -9,6 +9,7 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
@@ -19,7 +20,7 @@ if X86:
     KERNELS["x86_64_v4"] = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
 
 # No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
-C_FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+C_FLAGS = ["-O3", "-std=gnu11", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 # Where variables live, in some two thousand loops, takes as long to write down as to compile them, and ten times the room.
 KERNEL_FLAGS = ["-g0", "-Wno-psabi"]
 MODULES = ("_dispatch", "_interop", "_tensor", "_workspace", "_bandwidth", "_lrn", "_batch_norm", "_api")
@@ -41,15 +42,26 @@ class BuildExt(build_ext):
 
     def build_extension(self, ext):
         if ext.name == "cynorm._dispatch":
-            with ThreadPoolExecutor(os.cpu_count()) as pool:  # each takes minutes
-                for objects in pool.map(lambda name: self.compile_kernels(name, ext.depends), KERNELS):
-                    ext.extra_objects += objects
+            # half a minute to three each, the longest first
+            objects = [(name, bits) for bits in (32, 64) for name in reversed(KERNELS)]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                for paths in pool.map(lambda each: self.compile_kernels(*each, ext.depends), objects):
+                    ext.extra_objects += paths
         super().build_extension(ext)
 
-    def compile_kernels(self, name, depends):
+    def compile_kernels(self, name, bits, depends):
         return self.compiler.compile(
-            [f"cynorm/kernels/{name}.c"], output_dir=self.build_temp, include_dirs=["include"],
-            extra_postargs=C_FLAGS + KERNELS[name] + KERNEL_FLAGS, depends=depends)
+            [f"cynorm/kernels/{name}.c"], output_dir=os.path.join(self.build_temp, f"f{bits}"), include_dirs=["include"],
+            macros=[("CYNORM_KERNELS", str(bits))], extra_postargs=C_FLAGS + KERNELS[name] + KERNEL_FLAGS, depends=depends)
+
+
+class BuildPy(build_py):
+    """Puts the headers into the package, where cynorm.get_include() finds them; a checkout has them beside it."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            self.copy_tree("include", os.path.join(self.build_lib, "cynorm", "include"))
 
 
 def recorded_flags():
@@ -77,5 +89,6 @@ extensions = [
 # Safe without the GIL: kernel table, thread count and bfloat16's number are words of their own, a Workspace has a lock.
 directives = {"freethreading_compatible": True}
 setup(
-    ext_modules=cythonize(extensions, nthreads=2, compiler_directives=directives), cmdclass={"build_ext": BuildExt}
+    ext_modules=cythonize(extensions, nthreads=2, compiler_directives=directives),
+    cmdclass={"build_ext": BuildExt, "build_py": BuildPy},
 )

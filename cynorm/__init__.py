@@ -1,10 +1,20 @@
 """Local response normalization and batch normalization on the CPU, forward and backward."""
 
+from typing import Any as _Any
+
 from cynorm._api import _C_API as _C_API  # the capsule for C extensions
 from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threads
 from cynorm._workspace import Workspace
 from cynorm.bandwidth import streaming_limit
-from cynorm.batch_norm import Activation, BatchNorm, BatchNormGradients, batch_norm, batch_norm_backward
+from cynorm.batch_norm import (
+    Activation,
+    BatchNorm,
+    BatchNormGradients,
+    batch_norm,
+    batch_norm_backward,
+    batch_norm_inference,
+    batch_norm_inference_backward,
+)
 from cynorm.config import get_include, show_config
 from cynorm.lrn import LRN, lrn, lrn_backward
 
@@ -19,6 +29,8 @@ __all__ = [
     "available_isas",
     "batch_norm",
     "batch_norm_backward",
+    "batch_norm_inference",
+    "batch_norm_inference_backward",
     "get_include",
     "get_num_threads",
     "isa",
@@ -28,3 +40,11 @@ __all__ = [
     "show_config",
     "streaming_limit",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name in ("directml", "onednn", "tensorflow"):  # imported when they are first asked for
+        import importlib
+
+        return importlib.import_module(f"cynorm.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,8 +43,8 @@ cdef int check_like(const cynorm_tensor *t, const cynorm_tensor *src, int dtype)
 # ---- LRN ----
 
 cdef int check_lrn(const cynorm_lrn *p, const cynorm_tensor *src) noexcept nogil:
-    cdef int status = check_tensor(src, False), last = p.spatial_axis + p.spatial
-    cdef int64_t held
+    cdef int status = check_tensor(src, False)
+    cdef int64_t held, last = <int64_t>p.spatial_axis + p.spatial
     if status != CYNORM_OK:
         return status
     if p.left < 0 or p.right < 0 or p.channels < 0 or p.block < 0 or not 0 <= p.spatial <= 3:

@@ -28,6 +28,7 @@ import numpy as np
 from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
+from cynorm._tensor import short_name
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
@@ -60,10 +61,10 @@ from cynorm._tasks cimport (
 )
 from cynorm._tensor cimport (
     aligned, check_layout, check_outputs, check_overlap, check_same, clear_bytes, describe, describe_output,
-    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, same_memory, total_bytes,
-    zero_padding,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, same_memory,
+    shape_of, total_bytes, zero_padding,
 )
-from cynorm._workspace cimport Workspace, checked_cache
+from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove, memset
@@ -129,9 +130,16 @@ cdef enum:
 cdef enum:
     MEAN_ROW, MEAN_LOW_ROW, RSTD_ROW, SHIFT_ROW, KEPT
 
-# What a call writes to.
-cdef tuple FORWARD_OUTPUTS = ("out", "out_mean", "out_variance", "running_mean", "running_variance")
-cdef tuple BACKWARD_OUTPUTS = ("out", "out_add", "out_scale", "out_shift")
+# What a call reads, so many arrays, and writes to.
+cdef enum:
+    FORWARD_INPUTS = 4
+    INFERENCE_INPUTS = 6
+    BACKWARD_INPUTS = 6
+cdef tuple FORWARD_ARRAYS = (
+    "src", "add", "scale", "shift", "out", "out_mean", "out_variance", "running_mean", "running_variance")
+cdef tuple INFERENCE_ARRAYS = ("src", "add", "scale", "shift", "mean", "variance", "out")
+cdef tuple BACKWARD_ARRAYS = (
+    "src", "diff_dst", "scale", "shift", "mean", "variance", "out", "out_add", "out_scale", "out_shift")
 
 BatchNormGradients = namedtuple("BatchNormGradients", ("diff_src", "diff_scale", "diff_shift", "diff_add"))
 
@@ -465,7 +473,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
 
 
 cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
-    return &kernels().real[plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64]
+    return kernels().real[plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64]
 
 
 cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan) noexcept nogil:
@@ -547,7 +555,7 @@ cdef int64_t mask_bytes(int64_t bits) noexcept nogil:
 cdef void each_parameter(const plan_t *plan, const cynorm_tensor *t, char *array, bint store) noexcept nogil:
     """Between a tensor and an array of reals, in the order of the plan's statistics."""
     cdef const cynorm_real_kernels *k = kernels_of(plan)
-    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     cdef int64_t index[AXES]
     cdef int64_t extent[AXES]
     cdef int64_t stride[AXES]
@@ -613,7 +621,7 @@ cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tens
 
 cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
     """From one value per statistic to one per column, and `repeat` copies of each row, in place."""
-    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     cdef int64_t nbytes = plan.row.extent * size, i, j
     if plan.spread > 1:
         for i in range(plan.statistics - 1, -1, -1):
@@ -688,7 +696,7 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_unit u
-    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     cdef int64_t one = first * size
     cdef int64_t each = one * plan.repeat * plan.spread
     u.n = n
@@ -763,7 +771,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t
-    cdef int64_t size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     cdef int64_t n, at, other, end, count, whole, slab, images = 1
     cdef int i
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * plan.spread * size
@@ -957,6 +965,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     cdef const cynorm_tensor **t = <const cynorm_tensor **>call.parameter
     cdef bint backward = call.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE)
     cdef int64_t nbytes = total_bytes(call.data[CYNORM_BN_SRC]), size, one, each, at = 0
+    cdef int64_t start[ARRAYS]
     cdef double factor = 1
     cdef char *memory
     cdef char *sums = NULL
@@ -975,18 +984,17 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     s.epsilon = p.epsilon
     s.sums = NULL
     # load_row writes whole vectors, and coefficients are read so
-    size = 8 if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else 4
+    size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     one = round_up((plan.statistics + 16) * size, 64)
     each = round_up((plan.statistics * plan.repeat * plan.spread + 16) * size, 64)
     for i in range(ARRAYS if backward else DIFF_SCALES):
+        start[i] = at
         at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
     memory = <char *>calloc(at + 64, 1)
     if memory == NULL:
         return -1
-    at = 0
     for i in range(ARRAYS if backward else DIFF_SCALES):
-        s.array[i] = <char *>aligned(memory) + at
-        at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
+        s.array[i] = <char *>aligned(memory) + start[i]
     if t[SCALE] == NULL:
         s.array[SCALES] = NULL
     if t[SHIFT] == NULL:
@@ -1083,7 +1091,7 @@ cdef class Problem:
             axes |= 1 << a
         return axes
 
-    cdef int64_t padding(self, const cynorm_tensor *src) noexcept:
+    cdef int64_t padding(self) noexcept:
         """Channels of the last block that exist, or 0 where it is full."""
         return self.channels % self.block if self.block else 0
 
@@ -1098,7 +1106,7 @@ cdef class Problem:
         broadcasts: bits of the axes it varies along are cleared there. Returns what t describes: the array,
         or, where channels are padded, a padded copy."""
         array = describe_parameter(array, name, t, src)
-        if t.ndim == 1 and src.ndim > 1 and self.padding(src) and t.shape[0] == self.channels:
+        if t.ndim == 1 and src.ndim > 1 and self.padding() and t.shape[0] == self.channels:
             padded = np.zeros(src.shape[1] * self.block, array.dtype)
             padded[:self.channels] = array
             array = describe(padded, name, t)
@@ -1106,6 +1114,8 @@ cdef class Problem:
             shape = (self.channels,) if self.channels else self.statistics_shape(src, reduced)
             keep_dims = tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
             either = "" if shape == keep_dims else f" or {keep_dims}"
+            if constant != NULL:
+                either += f" or one that broadcasts to {shape_of(src)}"
             raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
         return array
 
@@ -1153,7 +1163,7 @@ cdef class Problem:
 
     cdef object clear_padding(self, object array, const cynorm_tensor *src):
         """Zeros where an array of one element per statistic has padding."""
-        valid = self.padding(src)
+        valid = self.padding()
         if valid and array.ndim == 1:
             array[self.channels:] = 0
         elif valid:
@@ -1164,7 +1174,7 @@ cdef class Problem:
         of the length of `like`."""
         self.clear_padding(array, src)
         if given is None:
-            if self.padding(src) and array.ndim == 1 and (like is None or np.size(like) == self.channels):
+            if self.padding() and array.ndim == 1 and (like is None or np.size(like) == self.channels):
                 return array[:self.channels]
             return array
         if array is not out:
@@ -1198,7 +1208,7 @@ cdef class Problem:
         checked_cache(cache)
         describe_shape(shape, dtype, &src)
         elements = elements_of(&src)
-        size = 8 if src.dtype == CYNORM_F64 else 4
+        size = real_size(src.dtype)
         for extent in self.statistics_shape(&src, self.reduced(&src, "shape")):
             statistics *= extent
         if training:
@@ -1221,10 +1231,11 @@ cdef class Problem:
         call.data[CYNORM_BN_SRC] = call.data[CYNORM_BN_DST] = &t
         make_plan(&self.p, &call, &plan)
         traversal = "kept_innermost" if plan.tile.kept_inner else "reduced_innermost"
-        return f"batch_norm:{traversal}:{('f32', 'f64', 'f16', 'bf16', 's8')[t.dtype]}:{isa()}"
+        return f"batch_norm:{traversal}:{short_name(t.dtype)}:{isa()}"
 
-    def forward(self, bint training, src, mean, variance, scale, shift, add, out, Workspace workspace,
+    def forward(self, bint training, src, mean, variance, scale, shift, add, out, given_workspace,
                 running_mean, running_variance, double momentum, bint unbiased_running, num_threads):
+        cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor x, d, a, value, mask
         cdef cynorm_tensor t[PARAMETERS]
         cdef cynorm_tensor kept[KEPT]
@@ -1241,7 +1252,7 @@ cdef class Problem:
         call.data[CYNORM_BN_SRC] = &x
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
-        valid = self.padding(&x)
+        valid = self.padding()
         given_mean, given_variance = mean, variance
         out_mean = out_variance = array = None
         if training:
@@ -1280,11 +1291,11 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d, not training)
             check_same(&d, "out", &x, "src")
-            check_overlap(array, src, "src", True)
-            if add is not None:
-                check_overlap(array, add, "add", True)
         if training:
-            check_outputs((array, out_mean, out_variance, running_mean, running_variance), FORWARD_OUTPUTS, 0)
+            check_outputs((src, add, scale, shift, array, out_mean, out_variance, running_mean, running_variance),
+                          FORWARD_ARRAYS, FORWARD_INPUTS)
+        elif array is not None:
+            check_outputs((src, add, scale, shift, mean, variance, array), INFERENCE_ARRAYS, INFERENCE_INPUTS)
         call.parameter[MEAN] = &t[MEAN]
         call.parameter[VARIANCE] = &t[VARIANCE]
         if workspace is None:
@@ -1323,7 +1334,7 @@ cdef class Problem:
                 workspace.release()
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
-        if self.padding(&x):
+        if self.padding():
             if running_mean is not None:
                 self.finished(running_mean, running_mean, new_mean, &x)
             if running_variance is not None:
@@ -1333,8 +1344,9 @@ cdef class Problem:
         return (out, self.finished(given_mean, out_mean, mean, &x),
                 self.finished(given_variance, out_variance, variance, &x))
 
-    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, Workspace workspace, out,
+    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, given_workspace, out,
                  out_scale, out_shift, out_add, num_threads):
+        cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor x, g, d, e, value, mask
         cdef cynorm_tensor t[PARAMETERS]
         cdef cynorm_tensor kept[KEPT]
@@ -1350,7 +1362,7 @@ cdef class Problem:
         call.data[CYNORM_BN_DIFF_DST] = &g
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
-        valid = self.padding(&x)
+        valid = self.padding()
         diff_dst = describe(diff_dst, "diff_dst", &g)
         check_same(&g, "diff_dst", &x, "src")
         if (mean is None) != (variance is None):
@@ -1369,16 +1381,15 @@ cdef class Problem:
         if scale is not None:
             padded_scale = self.parameter(scale, "scale", &x, reduced, &t[SCALE])
             call.parameter[SCALE] = &t[SCALE]
+        padded_shift = shift
         if shift is not None:
-            shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT])
+            padded_shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT])
             call.parameter[SHIFT] = &t[SHIFT]
         if out is None:
             out = empty_like(src, &d)
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &x, "src")
-            check_overlap(array, src, "src", True)
-            check_overlap(array, diff_dst, "diff_dst", True)
         if out_add is not None:
             if workspace is None:
                 raise ValueError(
@@ -1387,12 +1398,14 @@ cdef class Problem:
             add = describe_output(out_add, "out_add", &e)
             check_same(&e, "out_add", &x, "src")
             check_overlap(add, src, "src", False, "out_add")
-            check_overlap(add, diff_dst, "diff_dst", True, "out_add")
         to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE])
         to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT])
         diff_scale = self.output(to_scale, "out_scale", padded_scale, &x, reduced, &t[DIFF_SCALE])
-        diff_shift = self.output(to_shift, "out_shift", padded_scale, &x, reduced, &t[DIFF_SHIFT])
-        check_outputs((array, add, to_scale, to_shift), BACKWARD_OUTPUTS, 0)
+        if shift is None:
+            shift, padded_shift = scale, padded_scale
+        diff_shift = self.output(to_shift, "out_shift", padded_shift, &x, reduced, &t[DIFF_SHIFT])
+        check_outputs((src, diff_dst, padded_scale, padded_shift, mean, variance, array, add, to_scale, to_shift),
+                      BACKWARD_ARRAYS, BACKWARD_INPUTS)
         call.parameter[DIFF_SCALE] = &t[DIFF_SCALE]
         call.parameter[DIFF_SHIFT] = &t[DIFF_SHIFT]
         if workspace is None:
@@ -1409,7 +1422,7 @@ cdef class Problem:
                         call.parameter[MEAN] = &kept[MEAN_ROW]
                         call.parameter[MEAN_LOW] = &kept[MEAN_LOW_ROW]
                         call.parameter[RSTD] = &kept[RSTD_ROW]
-                    if shift is None and rows > SHIFT_ROW:
+                    if call.parameter[SHIFT] == NULL and rows > SHIFT_ROW:
                         call.parameter[SHIFT] = &kept[SHIFT_ROW]
                 if "mask" in workspace.parts:
                     mask = x
@@ -1433,7 +1446,7 @@ cdef class Problem:
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
         diff_scale = self.finished(out_scale, to_scale, diff_scale, &x, scale)
-        diff_shift = self.finished(out_shift, to_shift, diff_shift, &x, scale)
+        diff_shift = self.finished(out_shift, to_shift, diff_shift, &x, shift)
         return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's
 
 

@@ -5,6 +5,8 @@ import operator
 import os
 from contextlib import contextmanager
 
+from cynorm._messages import shown
+
 from cynorm._kernels cimport cynorm_kernels
 from libc.stdint cimport int64_t
 
@@ -60,7 +62,7 @@ cdef int team_size(int requested, int64_t nbytes) noexcept nogil:
 
 
 cdef int get_threads() noexcept nogil:
-    return threads if threads > 0 else omp_get_max_threads()
+    return 1 if cynorm_threads_forbidden else threads if threads > 0 else omp_get_max_threads()
 
 
 cdef int requested_threads(object num_threads) except -1:
@@ -74,7 +76,7 @@ cdef int checked_threads(object threads, str name) except -1:
             raise TypeError
         number = operator.index(threads)
     except TypeError:
-        raise TypeError(f"{name} must be an integer of at least 1 or None, got {threads!r}") from None
+        raise TypeError(f"{name} must be an integer of at least 1 or None, got {shown(threads)}") from None
     if number < 1:
         raise ValueError(f"{name} must be at least 1, got {threads!r}")
     return min(number, 1 << 16)

@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 cdef enum:
     DL_CPU = 1
     DL_READ_ONLY = 1
+    DL_COPIED = 2
     DL_MAJOR = 1
 
 ctypedef struct DLDataType:
@@ -56,7 +57,7 @@ cdef class Borrowed:
     cdef DLManagedTensor *plain
     cdef DLManagedTensorVersioned *versioned
     cdef readonly dict __array_interface__
-    cdef bint bfloat16
+    cdef bint bfloat16, copied
 
     def __cinit__(self, capsule):
         cdef DLTensor *t
@@ -67,6 +68,7 @@ cdef class Borrowed:
             if self.versioned.major != DL_MAJOR:
                 raise BufferError(f"DLPack {self.versioned.major} is not DLPack {DL_MAJOR}")
             read_only = self.versioned.flags & DL_READ_ONLY
+            self.copied = self.versioned.flags & DL_COPIED
             t = &self.versioned.tensor
         else:
             self.plain = <DLManagedTensor *>PyCapsule_GetPointer(capsule, "dltensor")
@@ -95,7 +97,7 @@ cdef class Borrowed:
             self.versioned.deleter(self.versioned)
 
 
-def from_dlpack(obj):
+def from_dlpack(obj, writing):
     """An array of a DLPack tensor's own memory: NumPy's from_dlpack, for bfloat16 and for writing too."""
     cdef Borrowed borrowed
     device = obj.__dlpack_device__()
@@ -106,6 +108,8 @@ def from_dlpack(obj):
     except TypeError:  # it speaks DLPack as it was before 1.0
         capsule = obj.__dlpack__()
     borrowed = Borrowed(capsule)
+    if writing and borrowed.copied:
+        raise BufferError("what is written would be lost in a copy")
     array = np.asarray(borrowed)
     if borrowed.bfloat16:
         from ml_dtypes import bfloat16
@@ -124,7 +128,7 @@ cdef object as_array(object obj, str name, bint writing):
     shares = hasattr(obj, "__array_interface__") or hasattr(obj, "__array_struct__")
     if hasattr(obj, "__dlpack__") and not shares:
         try:
-            return from_dlpack(obj)
+            return from_dlpack(obj, writing)
         except Exception as error:
             raise TypeError(f"{name} must share its memory, got {type(obj).__name__} that does not: {error}") from error
     if writing and not shares and not PyObject_CheckBuffer(obj):

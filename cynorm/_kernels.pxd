@@ -138,7 +138,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t jump[3]
         int64_t last_images
         cynorm_activation activation
-        double parameter[3]
+        double parameter[2]
         int streaming, fetching
         void *scratch
 
@@ -179,6 +179,6 @@ cdef extern from "cynorm/cynorm.h" nogil:
 
     ctypedef struct cynorm_kernels:
         const char *name
-        cynorm_real_kernels real[2]
+        const cynorm_real_kernels *real[2]
         double (*bandwidth)(char *, const char **, int, int64_t, int) noexcept nogil
         void (*fence)() noexcept nogil

@@ -12,14 +12,14 @@ class Problem:
     def owner(self) -> LRN: ...
     def __init__(self, owner: LRN, layout: Axes, window: int, alpha: float) -> None: ...
     def forward(
-        self, src: Tensor, out: Out | None, workspace: Workspace | None, num_threads: int | None
+        self, src: Tensor, out: Out | None, given_workspace: Workspace | None, num_threads: int | None
     ) -> Out: ...
     def backward(
         self,
         diff_dst: Tensor,
         src: Tensor,
         out: Out | None,
-        workspace: Workspace | None,
+        given_workspace: Workspace | None,
         num_threads: int | None,
         dst: Tensor | None,
     ) -> Out: ...

@@ -11,14 +11,15 @@ at a time, and a slab has up to three levels, the innermost first:
     within, W innermost          stream H (or D)   slab W (x H) x planes            windows both ways
     within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
 
-One kernel serves them all, and any strides: a run that is not contiguous is packed on its way in and out. Where
-tensors differ in memory order, channels are innermost if they are in any of them, unless pixels are in src
-or diff_dst: then a tile's part of the others is transposed whole.
+One loop (lrn.h) serves them all, and any strides; others take what suits them (lrn_choice.h). A run that is not
+contiguous is packed on its way in and out. Where tensors differ in memory order, channels are innermost if they
+are in any of them, unless pixels are in src or diff_dst: then a tile's part of the others is transposed whole.
 """
 
 from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
+from cynorm._tensor import short_name
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
@@ -28,9 +29,9 @@ from cynorm._kernels cimport (
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
     aligned, check_layout, check_overlap, check_same, clear_bytes, describe, describe_output, describe_shape,
-    elements_of, empty_like, same_memory, total_bytes, zero_padding,
+    elements_of, empty_like, real_size, same_memory, total_bytes, zero_padding,
 )
-from cynorm._workspace cimport Workspace, checked_cache
+from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -172,7 +173,7 @@ cdef int split_axes(const axis_t *axes, int count, bint windowed, axis_t *out) n
 # ---- plan ----
 
 cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
-    return &kernels().real[plan.tile.src.dtype == CYNORM_F64]
+    return kernels().real[plan.tile.src.dtype == CYNORM_F64]
 
 
 cdef bint beside_window(const axis_t *pixels, const axis_t *channels, int64_t itemsize) noexcept nogil:
@@ -479,9 +480,11 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
         plan.level[1].right = min(p.right, channels - 1)
         plan.level[0].left = plan.level[0].right = 0
     in_place = False
-    for i in range(DST):
-        if views[i] != NULL and same_memory(views[i], views[DST]):
+    for i in range(VIEWS):
+        if i != DST and views[i] != NULL and same_memory(views[i], views[DST]):
             in_place = True
+    if not backward and views[OMEGA] != NULL and same_memory(views[OMEGA], views[SRC]):
+        in_place = True
     for i in range(views[SRC].ndim):
         nbytes *= views[SRC].shape[i]
     t.streaming = nbytes >= STREAMING and not in_place
@@ -579,7 +582,8 @@ cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept n
 
 
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
-    """What any tile needs: the last along a level may be narrower, and so packed, or of another kernel."""
+    """What any tile needs: the last along a level may be narrower, and so packed, or of another kernel. (That of
+    slabs takes narrow ones that have others before them, with less scratch than whole ones.)"""
     cdef cynorm_lrn_tile t
     cdef size_t most = 0
     cdef int narrower, i, cut = (plan.cuts[0] > 1) | (plan.cuts[1] > 1) << 1 | (plan.cuts[2] > 1) << 2
@@ -730,16 +734,13 @@ cdef class Problem:
     cdef int check(self, const cynorm_tensor *src, str name) except -1:
         return check_layout(src, name, self.layout, self.ndim, self.p.channel_axis, self.p.block, self.p.channels)
 
-    cdef bint keeps_omega(self, Workspace workspace, const cynorm_tensor *src) noexcept:
-        return workspace.cache == "always"
-
     def workspace_nbytes(self, shape, dtype, cache):
         cdef cynorm_tensor src
         describe_shape(shape, dtype, &src)
         self.check(&src, "shape")
         if checked_cache(cache) != "always":
             return 0
-        return elements_of(&src) * (8 if src.dtype == CYNORM_F64 else 4)
+        return elements_of(&src) * real_size(src.dtype)
 
     def implementation(self, src):
         cdef cynorm_tensor t
@@ -753,9 +754,10 @@ cdef class Problem:
         if total_bytes(&t) > 0:
             make_plan(&self.p, views, False, 1, &plan)
         region = "within" if self.p.within_channel else "across"
-        return f"lrn_{region}:{plan.traversal.decode()}:{('f32', 'f64', 'f16', 'bf16')[t.dtype]}:{isa()}"
+        return f"lrn_{region}:{plan.traversal.decode()}:{short_name(t.dtype)}:{isa()}"
 
-    def forward(self, src, out, Workspace workspace, num_threads):
+    def forward(self, src, out, given_workspace, num_threads):
+        cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor s, d, w
         cdef cynorm_tensor *omega = NULL
         cdef int threads = requested_threads(num_threads), status
@@ -774,7 +776,7 @@ cdef class Problem:
             workspace.acquire()
             try:
                 workspace.begin(&s)
-                if self.keeps_omega(workspace, &s):
+                if workspace.cache == "always":
                     describe(workspace.part_like("omega", &s), "workspace", &w)
                     omega = &w
                 with nogil:
@@ -787,7 +789,8 @@ cdef class Problem:
             raise MemoryError("no memory for the scratch of the kernels")
         return out
 
-    def backward(self, diff_dst, src, out, Workspace workspace, num_threads, dst):
+    def backward(self, diff_dst, src, out, given_workspace, num_threads, dst):
+        cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor g, s, d, w, y
         cdef cynorm_tensor *omega = NULL
         cdef cynorm_tensor *given = NULL

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
+import re
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
-from cynorm.layout import hint
+from cynorm._messages import hint, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import SupportsFloat, TypeVar
 
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
     _Made = TypeVar("_Made")
     _Name = TypeVar("_Name", bound=str)
 
@@ -57,6 +60,30 @@ def _restore(cls: Callable[..., _Made], arguments: tuple[tuple[str, Any], ...]) 
     return cls(**dict(arguments))
 
 
+def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Decorate the one-call form of an operator's method: its docstring takes the sections of both, and its own example."""
+
+    def decorate(function: _Function) -> _Function:
+        own, of_made, of_method = (_sections(given.__doc__) for given in (function, made, method))
+        if not own or not of_made or not of_method:  # python -OO
+            return function
+        order = list(inspect.signature(function).parameters)
+        entries = [entry for doc in (of_made, of_method) for entry in re.split(r"\n(?=\S)", doc["Parameters"])]
+        entries.sort(key=lambda entry: order.index(re.split(r"\W", entry, maxsplit=1)[0]))
+        parts = {**of_method, "": own[""], "Parameters": "\n".join(entries), "Examples": own["Examples"]}
+        function.__doc__ = "\n\n".join(
+            f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in parts.items())
+        return function
+
+    return decorate
+
+
+def _sections(doc: str | None) -> dict[str, str]:
+    """{heading: text} of a docstring; what comes before the first heading is ""."""
+    parts = re.split(r"\n\n?([A-Z]\w+)\n-+\n", "\n" + inspect.cleandoc(doc or "").strip())
+    return {name: text.strip() for name, text in zip(["", *parts[1::2]], parts[::2], strict=True)} if doc else {}
+
+
 def index(value: SupportsIndex) -> int:
     """An integer; a TypeError for what is none, and for a bool."""
     if isinstance(value, bool):
@@ -68,11 +95,11 @@ def integer(name: str, value: SupportsIndex, least: int = 1) -> int:
     try:
         number = index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer of at least {least}, got {value!r}") from None
+        raise TypeError(f"{name} must be an integer of at least {least}, got {shown(value)}") from None
     if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {value!r}")
+        raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
     if number > MOST:
-        raise ValueError(f"{name} must be at most {MOST}, got {value!r}")
+        raise ValueError(f"{name} must be at most {MOST}, got {shown(value)}")
     return number
 
 
@@ -84,7 +111,8 @@ def integers(name: str, values: SupportsIndex | Iterable[SupportsIndex], alone: 
             raise TypeError
         return tuple(index(value) for value in ((given,) if alone and isinstance(given, SupportsIndex) else given))
     except TypeError:
-        raise TypeError(f"{name} must be integers, got {values!r}") from None
+        allowed = "an integer or a sequence of integers" if alone else "a sequence of integers"
+        raise TypeError(f"{name} must be {allowed}, got {shown(values)}") from None
 
 
 def finite(name: str, value: SupportsFloat) -> float:
@@ -95,31 +123,31 @@ def finite(name: str, value: SupportsFloat) -> float:
             raise TypeError
         number = float(value)
     except OverflowError:
-        raise ValueError(f"{name} must be finite as a float, got {value!r}") from None
+        raise ValueError(f"{name} must be finite as a float, got {shown(value)}") from None
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a finite number, got {value!r}") from None
+        raise TypeError(f"{name} must be a finite number, got {shown(value)}") from None
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {value!r}")
+        raise ValueError(f"{name} must be finite, got {shown(value)}")
     return number
 
 
 def share(name: str, value: SupportsFloat) -> float:
     number = finite(name, value)
     if not 0 <= number <= 1:
-        raise ValueError(f"{name} must be within [0, 1], got {value!r}")
+        raise ValueError(f"{name} must be within [0, 1], got {shown(value)}")
     return number
 
 
 def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
 def choice(name: str, value: _Name, allowed: Sequence[_Name]) -> _Name:
     names = ", ".join(map(repr, allowed))
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {names}, got {value!r}")
+        raise TypeError(f"{name} must be one of {names}, got {shown(value)}")
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {names}, got {value!r}{hint(value, allowed)}")
+        raise ValueError(f"{name} must be one of {names}, got {shown(value)}{hint(value, allowed)}")
     return allowed[allowed.index(value)]

@@ -1,4 +1,4 @@
-from cynorm._kernels cimport cynorm_tensor
+from cynorm._kernels cimport CYNORM_F64, cynorm_tensor
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
@@ -24,9 +24,16 @@ cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil
 cdef void *aligned(void *p) noexcept nogil
 
 
+cdef inline int64_t real_size(int dtype) noexcept nogil:
+    """Bytes of what a data type is computed in."""
+    return 8 if dtype == CYNORM_F64 else 4
+
+
 cdef inline void clear_bytes(char *p, int64_t n) noexcept nogil:
-    """Fewer than 128, by stores that may overlap: a call of memset, which loops would become, takes longer."""
-    if n >= 64:
+    """Few are stores of a known size that may overlap: a call of memset, which a loop would become, takes longer."""
+    if n > 128:
+        memset(p, 0, n)
+    elif n >= 64:
         memset(p, 0, 64)
         memset(p + n - 64, 0, 64)
     elif n >= 32:

@@ -8,6 +8,8 @@ from functools import lru_cache, wraps
 cimport numpy as cnp
 import numpy as np
 
+from cynorm._messages import shown
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cynorm._interop cimport as_array
 from cynorm._kernels cimport (
@@ -121,9 +123,9 @@ cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1:
             raise TypeError
         extents = [operator.index(extent) for extent in shape]
     except TypeError:
-        raise TypeError(f"shape must be integers, got {shape!r}") from None
+        raise TypeError(f"shape must be a sequence of integers, got {shown(shape)}") from None
     if not 1 <= len(extents) <= 8 or min(extents) < 0:
-        raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shape!r}")
+        raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shown(shape)}")
     if max(*extents, math.prod(extents)) >= MOST_ELEMENTS:
         raise ValueError(f"shape must hold fewer than {MOST_ELEMENTS} elements, got {shape!r}")
     t.dtype = dtype_code(dtype)
@@ -165,6 +167,8 @@ cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cyn
     """Likewise from what goes with src: of reals, or of its own dtype, but for int8."""
     cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
     cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
+    if isinstance(obj, (list, tuple)) and a.dtype.kind in "if":  # numbers of Python's, which have no size
+        a = a.astype(real_dtype(src.dtype))
     t.dtype = code_of(a)
     if t.dtype != real and (t.dtype != src.dtype or t.dtype == CYNORM_S8):
         other = "" if src.dtype in (real, CYNORM_S8) else " or src's own dtype"
@@ -211,6 +215,17 @@ cdef object describe_output(object out, str name, cynorm_tensor *t, bint integer
     return out
 
 
+cdef bint interleaved(object array) except -1:
+    """Whether elements lie apart though strides do not step over smaller ones. Many are not looked at: no."""
+    if array.size > 1 << 20:
+        return False
+    offsets = np.zeros(1, np.int64)
+    for extent, stride in zip(array.shape, array.strides):
+        offsets = np.add.outer(offsets, np.arange(extent) * stride).ravel()
+    offsets.sort()
+    return bool((np.diff(offsets) >= array.itemsize).all())
+
+
 cdef int check_apart_itself(object out, str name) except -1:
     """Refuse an output of up to 8 dimensions whose elements share memory."""
     cdef cnp.ndarray a = out
@@ -220,7 +235,7 @@ cdef int check_apart_itself(object out, str name) except -1:
     cdef cnp.npy_intp *strides = cnp.PyArray_STRIDES(a)
     if cnp.PyArray_IS_C_CONTIGUOUS(a) or cnp.PyArray_SIZE(a) == 0:
         return 0
-    # elements overlap unless each stride, smallest first, steps over all the smaller ones
+    # elements are apart where each stride, smallest first, steps over all the smaller ones
     while done != (1 << ndim) - 1:
         axis = -1
         for i in range(ndim):
@@ -229,6 +244,8 @@ cdef int check_apart_itself(object out, str name) except -1:
         done |= 1 << axis
         if shape[axis] > 1:
             if llabs(strides[axis]) < reach:
+                if interleaved(out):
+                    return 0
                 raise ValueError(f"{name} must not overlap itself, got strides {out.strides} for shape {out.shape}")
             reach += llabs(strides[axis]) * (shape[axis] - 1)
     return 0
@@ -278,6 +295,10 @@ cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other
 
 def dtype_name(int code):
     return ("float32", "float64", "float16", "bfloat16", "int8")[code]
+
+
+def short_name(int code):
+    return ("f32", "f64", "f16", "bf16", "s8")[code]
 
 
 cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil:

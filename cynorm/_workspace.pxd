@@ -21,3 +21,5 @@ cdef class Workspace:
     cdef object part(self, str name, tuple shape, object dtype)
     cdef object part_like(self, str name, const cynorm_tensor *t)
     cdef int match(self, object owner, const cynorm_tensor *src, bint training=*) except -1
+
+cdef Workspace checked_workspace(object workspace)

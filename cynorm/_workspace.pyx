@@ -1,10 +1,12 @@
 # cython: language_level=3
 """What a forward call leaves for its backward."""
 
+cimport cython
 cimport numpy as cnp
 
 import numpy as np
 
+from cynorm._messages import shown
 from cynorm._tensor import dtype_name
 
 from cynorm._kernels cimport cynorm_itemsize, cynorm_tensor
@@ -22,14 +24,22 @@ cdef extern from *:
 
 cdef object checked_cache(object cache):
     if not isinstance(cache, str):
-        raise TypeError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
+        raise TypeError(f"cache must be 'auto', 'always' or 'never', got {shown(cache)}")
     if cache not in ("auto", "always", "never"):
         raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
     return cache
 
 
-cdef object kind_of(const cynorm_tensor *src, bint training):
-    return f"shape {shape_of(src)}, {dtype_name(src.dtype)}{', in training' if training else ''}"
+cdef Workspace checked_workspace(object workspace):
+    """The workspace argument of a call, or None."""
+    if workspace is not None and not isinstance(workspace, Workspace):
+        raise TypeError(f"workspace must be a cynorm.Workspace or None, got {shown(workspace)} "
+                        f"of type {type(workspace).__name__}")
+    return workspace
+
+
+cdef object kind_of(const cynorm_tensor *src):
+    return f"shape {shape_of(src)}, {dtype_name(src.dtype)}"
 
 
 cdef bint has_shape(cnp.ndarray array, tuple shape) except -1:
@@ -56,6 +66,7 @@ cdef bint lies_like(cnp.ndarray array, const cynorm_tensor *t) except -1:
     return True
 
 
+@cython.embedsignature(True)
 cdef class Workspace:
     """Memory that carries forward intermediates to the backward call that follows.
 
@@ -70,10 +81,22 @@ cdef class Workspace:
 
     Attributes
     ----------
+    cache : str
+        As given.
     nbytes : int
         Bytes held.
     contents : tuple of str
-        Names of the intermediates that the last forward kept; empty where backward recomputes.
+        Names of the intermediates that the last forward kept, empty where backward recomputes: "omega" (LRN);
+        "statistics", "mask" (ReLU's bits) or "value" (what the activation was applied to) of batch normalization.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `cache` is none of these.
+
+    Notes
+    -----
+    A copy, or what is unpickled, is an empty workspace with the same `cache`.
 
     Examples
     --------
@@ -94,14 +117,19 @@ cdef class Workspace:
 
     @property
     def nbytes(self):
+        """Bytes held."""
         return sum([memory.nbytes for memory in self.memory.values()])
 
     @property
     def contents(self):
+        """Names of the intermediates that the last forward kept."""
         return tuple(self.parts)
 
     def __repr__(self):
-        return f"Workspace(cache={self.cache!r}, nbytes={self.nbytes}, contents={self.contents})"
+        return f"<cynorm.Workspace cache={self.cache!r} nbytes={self.nbytes} contents={self.contents}>"
+
+    def __reduce__(self):
+        return type(self), (self.cache,)  # what it holds belongs to a call of this process
 
     cdef int acquire(self) except -1:
         if not cynorm_take(&self.busy):
@@ -155,6 +183,9 @@ cdef class Workspace:
         if self.owner is not owner and self.owner != owner:
             raise ValueError(f"workspace was filled by {self.owner}, got a backward of {owner}")
         if not same_kind(&self.src, src) or self.training != training:
-            filled, got = kind_of(&self.src, self.training), kind_of(src, training)
+            filled, got = kind_of(&self.src), kind_of(src)
+            if self.training != training:
+                filled += ", in training" if self.training else ", in inference"
+                got += ", in training" if training else ", in inference"
             raise ValueError(f"workspace was filled by a forward of {filled}, got a backward of {got}")
         return 0

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cynorm._messages import shown
 from cynorm._parameters import choice, finite, flag
 from cynorm._tensor import checked, remembered
 from cynorm.batch_norm import _ACTIVATIONS, Activation, BatchNorm
@@ -162,8 +163,8 @@ def _batch_norm(
         name = fused_activation.lower().removeprefix("dml_operator_activation_")
         fused_activation = Activation(choice("fused_activation", name, tuple(_ACTIVATIONS)))
     elif not isinstance(fused_activation, Activation | None):
-        raise TypeError(f"fused_activation must be an Activation, its name or None, got {fused_activation!r}")
-    return BatchNorm(epsilon, axes=axes, activation=fused_activation)
+        raise TypeError(f"fused_activation must be an Activation, its name or None, got {shown(fused_activation)}")
+    return BatchNorm(epsilon=epsilon, axes=axes, activation=fused_activation)
 
 
 def local_response_normalization(
@@ -563,5 +564,5 @@ def _three(out: _Three | None) -> _Three:
     if out is None:
         return None, None, None
     if not isinstance(out, tuple) or len(out) != 3:
-        raise TypeError(f"out must be a tuple of 3 arrays or None, got {out!r}")
+        raise TypeError(f"out must be a tuple of 3 arrays or None, got {shown(out)}")
     return out

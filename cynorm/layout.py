@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from cynorm._messages import hint, shown
 
 
 class Axes(NamedTuple):
@@ -28,21 +26,6 @@ LAYOUTS: dict[str, Axes] = {
 }
 
 
-def hint(name: str, allowed: Iterable[str]) -> str:
-    """What to add to the refusal of a misspelt name: one that differs in case, in the order of letters, or a little.
-
-    Examples
-    --------
-    >>> hint("NHCW", LAYOUTS)
-    "; did you mean 'NHWC'?"
-    """
-    lower = {right.lower(): right for right in allowed}
-    word = name.lower()
-    permuted = [right for right in lower if sorted(right) == sorted(word)]
-    near = [word] if word in lower else difflib.get_close_matches(word, permuted or lower, 1, 0.0 if permuted else 0.4)
-    return f"; did you mean {lower[near[0]]!r}?" if near else ""
-
-
 def parse(layout: str) -> Axes:
     """The axes of a layout; a ValueError with the nearest spelling for an unknown one.
 
@@ -52,7 +35,7 @@ def parse(layout: str) -> Axes:
     3
     """
     if not isinstance(layout, str):
-        raise TypeError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+        raise TypeError(f"layout must be one of {', '.join(LAYOUTS)}, got {shown(layout)}")
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}{hint(layout, LAYOUTS)}")
     return LAYOUTS[layout]

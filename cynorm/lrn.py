@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from cynorm import _lrn
-from cynorm._parameters import Immutable, choice, finite, integer
+from cynorm._parameters import Immutable, choice, documented, finite, integer
 from cynorm.layout import parse
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class LRN(Immutable):
     local_size : int
         Number n of cells of the window along each of its axes, at least 1; it may be larger than the tensor.
     alpha, beta, k : float
-        Any finite numbers. alpha / divisor and k are rounded to float32 for data other than float64.
+        Any finite numbers. alpha / divisor and k are rounded to float32 for data other than float64, to infinity beyond
+        its range.
     region : {"across_channels", "within_channel"}
         Whether the window lies along the channels, or is a box over all the spatial axes (0 to 3 of them).
     layout : str
@@ -249,7 +250,19 @@ class LRN(Immutable):
         return self._problem.workspace_nbytes(shape, dtype, cache)
 
     def implementation(self, src: Tensor) -> str:
-        """The kernel that `forward` runs for such an array: operator and region, traversal, dtype, instruction set.
+        """The kernel that `forward` runs for such an array.
+
+        Parameters
+        ----------
+        src : array
+            As for `forward`; its elements are not looked at.
+
+        Returns
+        -------
+        str
+            Operator and region, traversal, dtype and instruction set, with colons between. The traversal is "plain" or
+            "channels_last" by what lies innermost in memory, "blocked" where windows cross blocks of channels,
+            "pointwise" where there is none, "empty" for an array without elements.
 
         Raises
         ------
@@ -265,6 +278,7 @@ class LRN(Immutable):
         return self._problem.implementation(src)
 
 
+@documented(LRN, LRN.forward)
 def lrn(
     src: Tensor,
     local_size: int = 5,
@@ -283,9 +297,6 @@ def lrn(
 ) -> Out:
     """`LRN(...).forward(src, ...)` in one call.
 
-    `LRN` tells what the parameters from local_size to divisor are, `LRN.forward` what src, out, workspace and num_threads
-    are, what is returned and what is raised.
-
     Examples
     --------
     >>> import cynorm, numpy as np
@@ -297,6 +308,7 @@ def lrn(
     return operator.forward(src, out, workspace, num_threads)
 
 
+@documented(LRN, LRN.backward)
 def lrn_backward(
     diff_dst: Tensor,
     src: Tensor,
@@ -316,9 +328,6 @@ def lrn_backward(
     dst: Tensor | None = None,
 ) -> Out:
     """`LRN(...).backward(diff_dst, src, ...)` in one call.
-
-    `LRN` tells what the parameters from local_size to divisor are, `LRN.backward` what diff_dst, src, out, workspace,
-    num_threads and dst are, what is returned and what is raised.
 
     Examples
     --------

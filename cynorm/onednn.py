@@ -1,13 +1,30 @@
 """oneDNN's LRN and batch normalization primitives on NumPy arrays, in the manner of its C++ API.
 
-Descriptors, enumerations, flags and execution arguments keep oneDNN's names and values::
+Descriptors, enumerations, flags and execution arguments keep oneDNN's names and values.
 
-    md = memory_desc((2, 16, 7, 7), data_type.f32, "nhwc")
-    pd = lrn_forward.primitive_desc(
-        prop_kind.forward_training, algorithm.lrn_across_channels, md, md, local_size=5, alpha=1e-4,
-        beta=0.75, k=1
-    )
-    lrn_forward(pd).execute({DNNL_ARG_SRC: src, DNNL_ARG_DST: dst, DNNL_ARG_WORKSPACE: workspace})
+>>> import numpy as np
+>>> from cynorm.onednn import *
+>>> md = memory_desc((2, 16, 7, 7), data_type.f32, "nhwc")
+>>> pd = lrn_forward.primitive_desc(
+...     prop_kind.forward_training, algorithm.lrn_across_channels, md, md, local_size=5, alpha=1e-4, beta=0.75, k=1)
+>>> src, dst = md.wrap(np.ones(2 * 7 * 7 * 16, np.float32)), md.empty()
+>>> lrn_forward(pd).execute({DNNL_ARG_SRC: src, DNNL_ARG_DST: dst})
+
+A training step of batch normalization with ReLU, whose backward primitive takes the workspace:
+
+>>> from cynorm import Workspace
+>>> flags, workspace = normalization_flags.fuse_norm_relu, Workspace()
+>>> pd = batch_normalization_forward.primitive_desc(prop_kind.forward_training, md, md, 1e-5, flags)
+>>> mean, variance = pd.mean_desc.empty(), pd.variance_desc.empty()
+>>> batch_normalization_forward(pd).execute({
+...     DNNL_ARG_SRC: src, DNNL_ARG_DST: dst, DNNL_ARG_MEAN: mean, DNNL_ARG_VARIANCE: variance,
+...     DNNL_ARG_WORKSPACE: workspace})
+>>> backward = batch_normalization_backward.primitive_desc(
+...     prop_kind.backward, md, md, md, 1e-5, flags, hint_fwd_pd=pd)
+>>> diff_src = md.empty()
+>>> batch_normalization_backward(backward).execute({
+...     DNNL_ARG_SRC: src, DNNL_ARG_DIFF_DST: dst, DNNL_ARG_MEAN: mean, DNNL_ARG_VARIANCE: variance,
+...     DNNL_ARG_DIFF_SRC: diff_src, DNNL_ARG_WORKSPACE: workspace})
 
 What differs follows from NumPy. There are no engines and no streams: `execute` returns when it is done. A
 memory argument is an array of its descriptor's shape and type, whatever its strides (`memory_desc.empty`
@@ -30,6 +47,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cynorm._messages import shown
 from cynorm._parameters import MOST, finite, index, integer, integers
 from cynorm._tensor import checked, keyword_arguments, remembered
 from cynorm._workspace import Workspace
@@ -99,9 +117,10 @@ class data_type(IntEnum):
 
 
 class prop_kind(IntEnum):
-    """Kind of propagation."""
+    """Kind of propagation; backward_data is without the gradients of scale and shift."""
 
     forward_training = 64
+    forward = 64
     forward_inference = 96
     backward = 128
     backward_data = 160
@@ -232,7 +251,13 @@ class memory_desc:
         return self.data_type == data_type.undef
 
     def get_size(self) -> int:
-        """Bytes that the tensor spans in memory, padding and the gap after its last slice included."""
+        """Bytes that the tensor spans in memory, padding and the gap after its last slice included.
+
+        Examples
+        --------
+        >>> memory_desc((2, 3), data_type.f32, (4, 1)).get_size()
+        32
+        """
         if self.is_zero or 0 in self.shape:
             return 0
         axes = [(n, stride) for n, stride in zip(self.shape, self.byte_strides, strict=True) if n > 1]
@@ -240,14 +265,47 @@ class memory_desc:
         return max([last, *(n * stride for n, stride in axes)])
 
     def empty(self) -> Array:
-        """Allocate an array of this descriptor, uninitialized."""
+        """A new array of this descriptor, uninitialized.
+
+        Raises
+        ------
+        ValueError
+            If the format is left open.
+        """
         return self.wrap(np.empty(self.get_size(), np.uint8))
 
     def wrap(self, buffer: bytes | bytearray | memoryview | Array) -> Array:
-        """Look at a C-contiguous buffer of at least `get_size()` bytes as an array of this descriptor."""
-        if buffer is None:  # NumPy would allocate one
-            raise TypeError("buffer must share its memory, got None")
-        return np.ndarray(self.shape, self.dtype, buffer, strides=self.byte_strides)
+        """A buffer's memory as an array of this descriptor.
+
+        Parameters
+        ----------
+        buffer : bytes, bytearray, memoryview or array
+            Contiguous, of `get_size()` bytes at least.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the buffer is none, or too short, or the format is left open.
+
+        Examples
+        --------
+        >>> memory_desc((2, 3), data_type.f32, "ba").wrap(np.arange(6, dtype=np.float32)).tolist()
+        [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]
+        """
+        strides, nbytes = self.byte_strides, self.get_size()
+        if isinstance(buffer, np.ndarray):
+            held, contiguous = buffer.nbytes, buffer.flags.forc
+        else:
+            try:
+                memory = memoryview(buffer)
+            except TypeError:
+                raise TypeError(f"buffer must share its memory, got {shown(buffer)}") from None
+            held, contiguous = memory.nbytes, memory.contiguous
+        if not contiguous:
+            raise ValueError(f"buffer must be contiguous, got {shown(buffer)}")
+        if held < nbytes:
+            raise ValueError(f"buffer must hold at least {nbytes} bytes, got {held}")
+        return np.ndarray(self.shape, self.dtype, buffer, strides=strides)
 
 
 def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") -> _Kind:
@@ -256,7 +314,7 @@ def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") ->
     try:
         number = index(value)
     except TypeError:
-        raise TypeError(f"{name} must be {allowed}, got {value!r}") from None
+        raise TypeError(f"{name} must be {allowed}, got {shown(value)}") from None
     if number not in kinds:
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
     return kinds[kinds.index(number)]
@@ -279,7 +337,7 @@ def _array_shape(dims: tuple[int, ...], block: int) -> tuple[int, ...]:
 
 
 # oneDNN's letters for N, C, D, H and W in a tensor of so many dimensions.
-_NAMED_DIMS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
+_NAMED_DIMS = {1: "x", 2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 
 
 def _parse_tag(tag: str, ndims: int) -> tuple[list[int], int]:
@@ -289,13 +347,13 @@ def _parse_tag(tag: str, ndims: int) -> tuple[list[int], int]:
     letters = "abcde"[:ndims]
     named = _NAMED_DIMS.get(ndims, "")
     lettered = tag
-    if "n" in tag:
+    if "n" in tag or ndims == 1:
         lettered = tag.translate(str.maketrans(named + named.upper(), letters + letters.upper()))
     match = re.fullmatch(r"([a-eB]+?)(?:(8|16)b)?", lettered)
     if not match or sorted(match[1].lower()) != list(letters) or ("B" in match[1]) != bool(match[2]):
+        blocks = f" or, with blocks of 8 or 16 channels, {letters.replace('b', 'B') + '8b'!r}" if ndims > 1 else ""
         raise ValueError(
-            f"format must be 'any', strides or a tag of {ndims} dims such as {letters!r}, {named!r} or, with "
-            f"blocks of 8 or 16 channels, {letters.replace('b', 'B') + '8b'!r}, got {tag!r}"
+            f"format must be 'any', strides or a tag of {ndims} dims such as {letters!r}, {named!r}{blocks}, got {tag!r}"
         )
     return [letters.index(letter) for letter in match[1].lower()], int(match[2] or 1)
 
@@ -357,7 +415,8 @@ class _Geometry:
         if blocks - {1, self.block} or (len(blocks) > 1 and self.channels):
             formats = ", ".join(f"blocks of {block}" if block > 1 else "plain" for block in sorted(blocks))
             raise ValueError(
-                f"formats {formats} of {dims[1]} channels cannot be seen in one way: unimplemented"
+                f"formats must be all plain or in blocks of one size, or the channels a multiple of these: unimplemented "
+                f"for {formats} of {dims[1]} channels"
             )
         spatial = ("", "W", "HW", "DHW")[len(dims) - 2]
         self.layout = f"NC{spatial}" if self.block == 1 else f"nC{spatial.lower()}{self.block}c"
@@ -735,7 +794,7 @@ class _BatchNormalizationDescriptor(_Descriptor):
 
     def _make_op(self) -> BatchNorm:
         return _batch_norm(
-            self.epsilon,
+            epsilon=self.epsilon,
             layout=self._geometry.layout,
             channels=self._geometry.channels,
             activation="relu" if self._fuses_relu else None,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cynorm._messages import shown
 from cynorm._parameters import finite, flag, index, share
 from cynorm._tensor import checked, remembered
 from cynorm.batch_norm import BatchNorm
@@ -268,6 +269,7 @@ def fused_batch_norm(
     bn = _batch_norm(arrays, data_format, epsilon, reads_statistics)
     if not is_training:
         y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
+        mean, variance = mean.copy(), variance.copy()
         return FusedBatchNorm(y, mean, variance, mean, variance, _EMPTY)
     # Running statistics that take the whole of this batch are its own, with Bessel's correction.
     if reads_statistics:
@@ -493,7 +495,7 @@ def _verify_out(out: Array | None, name: str, like: Array) -> None:
 
 
 def _make(data_format: str, epsilon: float) -> BatchNorm:
-    return BatchNorm(_float("epsilon", epsilon), layout=data_format)
+    return BatchNorm(epsilon=_float("epsilon", epsilon), layout=data_format)
 
 
 def _float(name: str, value: float, check: Callable[[str, float], float] = finite) -> float:
@@ -513,7 +515,7 @@ def _bool(name: str, value: bool) -> bool:
 
 
 def _other_kind(kind: str, name: str, value: object) -> TypeError:
-    return TypeError(f"Expected {kind} for argument '{name}' not {value!r}.")
+    return TypeError(f"Expected {kind} for argument '{name}' not {shown(value)}.")
 
 
 def _verify_attribute(attribute: str, dtype: np.dtype[Any], allowed: tuple[str, ...]) -> None:

@@ -1,6 +1,7 @@
 /* A C extension on the capsule: LRN and BN, there and back, and the statuses of calls that do not fit. */
 
 #include <Python.h>
+#include <limits.h>
 
 #include <cynorm/cynorm.h>
 
@@ -36,17 +37,20 @@ static void release(array *arrays, int n) {
     for (int i = 0; i < n; i++) PyBuffer_Release(&arrays[i].buffer);
 }
 
-/* lrn(layout, (src, dst, diff_dst, diff_src, omega)): forward and backward, omega kept between them where it is given. */
+/* lrn(layout, (src, dst, diff_dst, diff_src, omega), channels = 0): forward and backward, omega kept between them where it is
+ * given. */
 static PyObject *lrn(PyObject *self, PyObject *args) {
     enum { SRC, DST, DIFF_DST, DIFF_SRC, OMEGA, ALL };
     PyObject *tuple;
     array arrays[ALL];
     const cynorm_tensor *t[ALL];
-    int layout, forward = 0, backward = 0;
+    int layout, channels = 0, forward = 0, backward = 0;
     (void)self;
-    if (!PyArg_ParseTuple(args, "iO!", &layout, &PyTuple_Type, &tuple)) return NULL;
+    if (!PyArg_ParseTuple(args, "iO!|i", &layout, &PyTuple_Type, &tuple, &channels)) return NULL;
     if (take(tuple, arrays, t, ALL)) {
         cynorm_lrn lrn = cynorm_lrn_make(0, 5, 1.0, 0.75, 1.0, (cynorm_layout)layout, t[SRC]->ndim);
+        lrn.channels = channels;
+        if (layout > CYNORM_BLOCKED_16) lrn.block = layout, lrn.spatial = t[SRC]->ndim - 3;
         Py_BEGIN_ALLOW_THREADS
         forward = cynorm->lrn_forward(&lrn, t[SRC], t[DST], t[OMEGA], 0);
         backward = cynorm->lrn_backward(&lrn, t[DIFF_DST], t[SRC], NULL, t[DIFF_SRC], t[OMEGA], 0);
@@ -128,6 +132,7 @@ static void no_dtype(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)
 static void other_shape(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, (void)s, d->shape[1] = 3; }
 static void other_dtype(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, (void)s, d->dtype = CYNORM_F16; }
 static void other_layout(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->spatial = 3; }
+static void far_axis(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->spatial_axis = INT_MAX; }
 static void bad_window(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->left = -1; }
 static void no_number(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->beta -= p->beta / 0.0; }
 
@@ -188,9 +193,9 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
 
 static PyObject *statuses(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return Py_BuildValue("iiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
+    return Py_BuildValue("iiiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
                          lrn_status(other_shape), lrn_status(other_dtype), lrn_status(other_layout),
-                         lrn_status(bad_window), lrn_status(no_number));
+                         lrn_status(far_axis), lrn_status(bad_window), lrn_status(no_number));
 }
 
 static PyMethodDef methods[] = {{"lrn", lrn, METH_VARARGS, NULL},

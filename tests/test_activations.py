@@ -53,7 +53,7 @@ def arguments(dtype):
 def activate(name, x):
     """The activation of x, and its derivative there, by a batch normalization that changes nothing else."""
     activation = cynorm.Activation(name, **CASES[name][0])
-    bn, workspace = cynorm.BatchNorm(0.0, layout="NC", activation=activation), cynorm.Workspace()
+    bn, workspace = cynorm.BatchNorm(epsilon=0.0, layout="NC", activation=activation), cynorm.Workspace()
     src, zero, one = x[:, None], np.zeros(1, x.dtype), np.ones(1, x.dtype)
     dst = bn.forward_inference(src, zero, one, workspace=workspace)
     gradients = bn.backward_inference(np.ones_like(src), src, zero, one, workspace=workspace)

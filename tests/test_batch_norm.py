@@ -58,7 +58,7 @@ class Case:
         if axes is None:
             channels = shape[1] if self.blocked and shape[1] % self.blocked else None
             arguments = {"layout": layout, "channels": channels}
-        self.operator = cynorm.BatchNorm(epsilon, activation=activation, **arguments)
+        self.operator = cynorm.BatchNorm(epsilon=epsilon, activation=activation, **arguments)
         self.src, self.diff_dst, self.add = (self.array() for _ in range(3))
         self.scale = self.parameter()
         self.shift = self.parameter()
@@ -435,7 +435,7 @@ def test_many_short_units_past_the_cache(shape, axes, dtype, isa):
 def test_defaults():
     case = Case((3, 4, 5, 6), FLOAT32)
     assert cynorm.BatchNorm() == cynorm.BatchNorm(
-        1e-5, layout="NCHW", axes=None, channels=None, activation=None
+        epsilon=1e-5, layout="NCHW", axes=None, channels=None, activation=None
     )
     assert_same_bits(
         cynorm.BatchNorm().forward_training(case.src)[0], case.operator.forward_training(case.src)[0]
@@ -517,6 +517,12 @@ def test_one_call_forms(layout):
         case.diff_dst, case.src, case.scale, mean=mean, variance=variance
     )
     for one, other in zip(gradients[:3], expected[:3], strict=True):
+        assert_same_bits(one, other)
+    given = case.src, mean, variance, case.scale
+    dst = cynorm.batch_norm_inference(*given, case.shift, epsilon=1e-5, **arguments)
+    assert_same_bits(dst, case.operator.forward_inference(*given, case.shift))
+    gradients = cynorm.batch_norm_inference_backward(case.diff_dst, *given, epsilon=1e-5, **arguments)
+    for one, other in zip(gradients[:3], case.operator.backward_inference(case.diff_dst, *given)[:3], strict=True):
         assert_same_bits(one, other)
 
 
@@ -679,7 +685,7 @@ def test_activation_names():
     mean, variance = np.zeros(1), np.ones(1)
 
     def run(activation):
-        return cynorm.BatchNorm(0.0, layout="NCW", activation=activation).forward_inference(
+        return cynorm.BatchNorm(epsilon=0.0, layout="NCW", activation=activation).forward_inference(
             src, mean, variance
         )
 
@@ -692,7 +698,7 @@ def test_shrink_of_a_negative_threshold():
     """Where both conditions hold, it is that of x > threshold that counts."""
     src = np.array([-3.0, -1.0, 0.0, 1.0, 3.0]).reshape(1, 1, 5)
     shrink = cynorm.Activation("shrink", bias=0.25, threshold=-2.0)
-    dst = cynorm.BatchNorm(0.0, layout="NCW", activation=shrink).forward_inference(src, np.zeros(1), np.ones(1))
+    dst = cynorm.BatchNorm(epsilon=0.0, layout="NCW", activation=shrink).forward_inference(src, np.zeros(1), np.ones(1))
     assert dst.ravel().tolist() == [-2.75, -1.25, -0.25, 0.75, 2.75]
 
 
@@ -774,7 +780,7 @@ def test_int8_inference(layout, relu):
 def test_int8_rounds_half_to_even():
     src = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256)
     one = np.ones(1, np.float32)
-    dst = cynorm.BatchNorm(0.0, layout="NCW").forward_inference(src, 0 * one, one, 0.5 * one)
+    dst = cynorm.BatchNorm(epsilon=0.0, layout="NCW").forward_inference(src, 0 * one, one, 0.5 * one)
     np.testing.assert_array_equal(dst, np.rint(src * 0.5).astype(np.int8))
 
 
@@ -1589,12 +1595,12 @@ def test_like_torch(memory, name):
 
 
 def test_value_semantics():
-    bn = cynorm.BatchNorm(0.01, layout="NHWC", activation=cynorm.Activation("elu", alpha=0.5))
-    same = cynorm.BatchNorm(0.01, layout="NHWC", activation=cynorm.Activation("elu", alpha=0.5))
+    bn = cynorm.BatchNorm(epsilon=0.01, layout="NHWC", activation=cynorm.Activation("elu", alpha=0.5))
+    same = cynorm.BatchNorm(epsilon=0.01, layout="NHWC", activation=cynorm.Activation("elu", alpha=0.5))
     assert bn == same and hash(bn) == hash(same) and {bn: 1}[same] == 1
     assert pickle.loads(pickle.dumps(bn)) == bn
     assert eval(repr(bn), vars(cynorm) | {"cynorm": cynorm}) == bn
-    assert bn != cynorm.BatchNorm(0.01, layout="NHWC") and bn != 3
+    assert bn != cynorm.BatchNorm(epsilon=0.01, layout="NHWC") and bn != 3
     assert cynorm.BatchNorm(axes=(0, 2)) == cynorm.BatchNorm(axes=[0, 2])
     assert cynorm.BatchNorm(axes=(0, 2)) != cynorm.BatchNorm(axes=(0, 1))
     with pytest.raises(AttributeError):

@@ -8,6 +8,7 @@ import pytest
 
 import cynorm
 import reference
+from strategies import assert_same_bits
 from test_lrn_errors import NOT_FLOATS, READ_ONLY, refuses
 
 SHAPE = (2, 8, 3, 4)
@@ -142,7 +143,8 @@ def test_axes_out_of_range():
 @pytest.mark.parametrize(
     "name, parameters, words",
     [
-        ("tanhh", {}, ["'tanhh'", "tanh"]),
+        ("tanhh", {}, ["'tanhh'", "did you mean 'tanh'?"]),
+        ("selu", {}, ["'selu'", "did you mean 'scaled_elu'?"]),
         ("elu", {"aplha": 1.0}, ["aplha", "alpha"]),
         ("relu", {"alpha": 1.0}, ["alpha", "relu"]),
         ("elu", {"alpha": np.nan}, ["alpha", "nan"]),
@@ -184,13 +186,18 @@ def test_dtypes(wrong, name):
     mentions("variance", INFERENCE, variance=wrong[0, :, 0, 0])
 
 
-def test_lists_are_told_the_dtype_that_is_right():
-    """Lists of integers are integers; the dtype named is that of parameters for this data."""
+def test_lists_become_parameters_of_the_dtype_that_is_due():
+    """Numbers of Python's have no size of their own; what has a wrong one is told the right one."""
     for dtype, allowed in (("f4", "float32,"), ("f8", "float64,"), ("f2", "float32 or src's own dtype,")):
-        src, scale = array(dtype=dtype), [1] * 8
-        words = f"scale must be {allowed}", np.array(scale).dtype
-        out = array(dtype=dtype, fill=7)
-        refused_by(("forward_training",), TypeError, *words, src=src, out=out, scale=scale)
+        src = np.arange(192, dtype=dtype).reshape(SHAPE)
+        real = "f8" if dtype == "f8" else "f4"
+        listed = cynorm.batch_norm(src, [1, 2, 3, 4, 5, 6, 7, 0.1], (0,) * 8)
+        given = cynorm.batch_norm(src, np.array([1, 2, 3, 4, 5, 6, 7, 0.1], real), np.zeros(8, real))
+        for one, other in zip(listed, given, strict=True):
+            assert_same_bits(one, other)
+        for wrong in ([True] * 8, [1j] * 8, np.ones(8, int)):
+            words = f"scale must be {allowed}", np.array(wrong).dtype
+            refused_by(("forward_training",), TypeError, *words, src=src, out=array(dtype=dtype, fill=7), scale=wrong)
     src = array(dtype=np.int8)
     words = "scale must be float32,", "int8"
     out = array(dtype=np.int8, fill=7)
@@ -363,6 +370,56 @@ def test_outputs_of_parameters(method):
     assert (out == 7).all() and (good == 7).all() and (repeated == 7).all() and (src == 1).all()
 
 
+def test_numbers_of_features_are_no_epsilon():
+    """PyTorch's first argument: epsilon is by its name alone."""
+    refuses(TypeError, "positional", call=lambda: cynorm.BatchNorm(64))
+
+
+def test_what_is_written_is_no_part_of_what_is_read():
+    """But it may be a parameter itself."""
+    bn, src, diff_dst, parameter = cynorm.BatchNorm(), array(), array(), vector()
+    part = src[0, 0, :2].reshape(8)
+    for name in ("out_mean", "out_variance", "running_mean", "running_variance"):
+        refuses(ValueError, name, "not overlap src", call=partial(bn.forward_training, src, parameter, **{name: part}))
+    wide = vector(9)
+    for name in ("out_scale", "out_shift"):
+        backward = partial(bn.backward_training, diff_dst, src, wide[:8], mean=vector(), variance=vector())
+        refuses(ValueError, name, "not overlap src", call=partial(backward, **{name: part}))
+        other = diff_dst[0, 0, :2].reshape(8)
+        refuses(ValueError, name, "not overlap diff_dst", call=partial(backward, **{name: other}))
+        refuses(ValueError, name, "not overlap scale", call=partial(backward, **{name: wide[1:]}))
+    assert (src == 1).all() and (diff_dst == 1).all() and (wide == 1).all()
+    diff_dst[...] = np.arange(192).reshape(SHAPE)
+    expected = bn.backward_training(diff_dst, src, parameter, mean=vector(), variance=vector())
+    grads = bn.backward_training(diff_dst, src, parameter, mean=vector(), variance=vector(), out_scale=parameter)
+    assert grads.diff_scale is parameter
+    for one, other in zip(grads[:3], expected[:3], strict=True):
+        assert_same_bits(one, other)
+
+
+def test_results_of_inference_are_no_part_of_a_parameter():
+    out = np.full((2, 8, 3, 4), 7, np.float32)
+    for name in ("mean", "variance", "scale", "shift"):
+        given = {"mean": vector(), "variance": vector(), name: out[0, 0, :2].reshape(8)}
+        call = partial(cynorm.BatchNorm().forward_inference, array(), out=out, **given)
+        refuses(ValueError, "out must be the same array or not overlap", name, call=call)
+    assert (out == 7).all()
+
+
+def test_inference_is_told_that_parameters_broadcast():
+    refused_by(("forward_inference",), ValueError, "mean must have shape (8,)", "broadcasts to", mean=vector(7))
+
+
+@pytest.mark.parametrize("kinds", [("f4", "f2"), ("f2", "f4"), (None, "f2"), ("f2", None), (None, None)], ids=str)
+def test_gradients_have_the_dtypes_of_their_parameters(kinds):
+    """Where no shift is given, its gradient is like the scale's."""
+    src = array(dtype=np.float16)
+    scale, shift = (None if kind is None else vector(dtype=kind) for kind in kinds)
+    grads = cynorm.BatchNorm().backward_training(src, src, scale, shift=shift, mean=vector(), variance=vector())
+    expected = kinds[0] or "f4", kinds[1] or kinds[0] or "f4"
+    assert (grads.diff_scale.dtype, grads.diff_shift.dtype) == expected
+
+
 def test_running_statistics_do_not_overlap():
     """With one another, or with another output."""
     src, out, running = array(), array(fill=7), vector(fill=7)
@@ -496,8 +553,8 @@ def test_workspace_of_another_call():
         with pytest.raises(ValueError, match="workspace") as error:
             bn.backward_training(other, other, workspace=workspace)
         for call in (src, other):
-            assert f"shape {call.shape}, {call.dtype}, in training" in str(error.value)
-    with pytest.raises(ValueError, match="workspace .* in training, got .*float32$"):
+            assert f"shape {call.shape}, {call.dtype}" in str(error.value)
+    with pytest.raises(ValueError, match="workspace .* in training, got .*float32, in inference$"):
         bn.backward_inference(src, src, vector(), vector(), workspace=workspace)
     lrn = cynorm.LRN()
     with pytest.raises(ValueError, match="workspace"):

@@ -24,9 +24,8 @@ SRC = np.random.default_rng(0).standard_normal((3, 8, 5, 7)).astype(np.float32)
 def build(folder, name):
     """Build the extension module of a folder with a setup.py, and import it."""
     pytest.importorskip("setuptools")
-    path = [str(Path(cynorm.__file__).parents[1]), *sys.path]
-    code = f"import sys; sys.path[:0] = {path}; sys.argv = ['setup.py', 'build_ext', '--inplace']; exec(open('setup.py').read())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]  # with cynorm as it is installed
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     (file,) = folder.glob(f"{name}*{sysconfig.get_config_var('EXT_SUFFIX')}")
     spec = importlib.util.spec_from_file_location(name, file)
@@ -133,9 +132,31 @@ def test_the_capsule_computes_batch_norm_as_python_does(c_api, layout, memory, d
         np.testing.assert_array_equal(running, expected_running)
 
 
+@pytest.mark.parametrize("number, shape", [(0, (1, 64, 40, 40)), (1, (1, 40, 40, 64)), (0, (2, 512, 8, 8))])
+def test_omega_may_lie_where_another_tensor_does(c_api, number, shape):
+    """In backward where diff_src goes, in forward where src was: an output may be one of the inputs."""
+    src, diff_dst = random((2, *shape), np.float32)
+    dst, diff_src, omega = np.zeros((3, *shape), np.float32)
+    assert c_api.lrn(number, (src, dst, diff_dst, diff_src, omega)) == (0, 0)
+    other, kept = np.zeros((2, *shape), np.float32)
+    assert c_api.lrn(number, (src, other, diff_dst, kept, kept)) == (0, 0)
+    np.testing.assert_array_equal(kept, diff_src)
+    kept = src.copy()
+    c_api.lrn(number, (kept, other, diff_dst, np.zeros_like(src), kept))
+    np.testing.assert_array_equal(kept, omega)
+    np.testing.assert_array_equal(other, dst)
+
+
+def test_padding_of_large_blocks_is_cleared(c_api):
+    src, dst, diff_dst, diff_src = np.full((4, 2, 1, 3, 3, 64), 7, np.float32)
+    assert c_api.lrn(64, (src, dst, diff_dst, diff_src, None), 10) == (0, 0)
+    for result in (dst, diff_src):
+        assert (result[..., :10] != 0).all() and (result[..., 10:] == 0).all()
+
+
 def test_statuses(c_api):
     bad_tensor, mismatch, bad_parameter = -2, -3, -4
-    assert c_api.statuses() == (0, bad_tensor, bad_tensor, mismatch, mismatch, mismatch, bad_parameter, bad_parameter)
+    assert c_api.statuses() == (0, *2 * [bad_tensor], *4 * [mismatch], *2 * [bad_parameter])
     assert c_api.batch_norm_statuses() == (
         4 * [0] + 6 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
     )  # fmt: skip

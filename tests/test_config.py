@@ -32,6 +32,13 @@ def test_show_config_prints_all_of_it(capsys):
             assert value in printed
 
 
+def test_modules_of_other_libraries_are_there_without_an_import():
+    for name in ("directml", "onednn", "tensorflow"):
+        assert getattr(cynorm, name).__name__ == f"cynorm.{name}"
+    with pytest.raises(AttributeError, match="'cynorm' has no attribute 'pytorch'"):
+        getattr(cynorm, "pytorch")  # noqa: B009
+
+
 def test_headers_and_declarations_are_installed():
     assert Path(cynorm.get_include(), "cynorm", "cynorm.h").is_file()
     assert Path(cynorm.__file__).with_name("_kernels.pxd").is_file()

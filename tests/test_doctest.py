@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -22,6 +23,19 @@ def test_docstrings(name):
 
 def test_docstrings_of_compiled_modules_are_found():
     assert doctest.testmod(importlib.import_module("cynorm._workspace")).attempted > 0
+
+
+@pytest.mark.parametrize("name", [
+    "lrn", "lrn_backward", "batch_norm", "batch_norm_backward", "batch_norm_inference", "batch_norm_inference_backward",
+])
+def test_one_call_forms_have_every_parameter(name):
+    function = getattr(cynorm, name)
+    doc = inspect.getdoc(function)
+    assert [line for line in doc.splitlines() if line in ("Parameters", "Returns", "Raises", "Examples")] == [
+        "Parameters", "Returns", "Raises", "Examples"]  # fmt: skip
+    parameters = doc.split("Parameters\n----------\n")[1].split("\n\nReturns")[0]
+    entries = [line.split(" : ")[0] for line in parameters.splitlines() if line[:1].strip()]
+    assert [word for entry in entries for word in entry.split(", ")] == list(inspect.signature(function).parameters)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

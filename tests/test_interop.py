@@ -137,6 +137,22 @@ def test_other_devices_and_data_types_are_refused():
             LRN.forward(DLPack(SRC.astype(dtype)))
 
 
+def test_copies_are_read_and_not_written():
+    """What is written into a copy would be lost."""
+
+    class Copied(DLPack):
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options, copy=True)
+
+    if np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("NumPy 2.1 is the first to make copies on demand")
+    memory = np.zeros_like(SRC)
+    np.testing.assert_array_equal(LRN.forward(Copied(SRC)), LRN.forward(SRC))
+    with pytest.raises(TypeError, match="^out must share its memory, got Copied that does not: .*lost in a copy"):
+        LRN.forward(SRC, out=Copied(memory))
+    assert (memory == 0).all()
+
+
 def test_borrowed_memory_is_given_back():
     memory = SRC.copy()
     alive = weakref.ref(memory)

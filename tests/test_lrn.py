@@ -957,6 +957,33 @@ def test_subnormal_values_are_kept():
         assert_same_bits(cynorm.LRN(layout=layout).backward(src, src, num_threads=3), src)
 
 
+@pytest.mark.parametrize("dtype, size, beta", [
+    (np.float32, 1e-10, 0.5), (np.float32, 1e-10, 0.75), (np.float32, 1e-8, 1.0), (np.float64, 1e-80, 0.75),
+])  # fmt: skip
+def test_tiny_values_where_k_is_zero(beta, dtype, size, isa):
+    """Terms are far above the gradient that they give."""
+    for region, layout in itertools.product(REGIONS, ("NCHW", "NHWC")):
+        parameters = {"local_size": 5, "alpha": 1e-4, "beta": beta, "k": 0.0, "region": region}
+        src, diff_dst = draw_pair((1, 20, 4, 5), np.dtype(dtype), layout)
+        src = (src + np.sign(src)) * dtype(size)
+        diff_src = cynorm.LRN(layout=layout, **parameters).backward(diff_dst, src)
+        diff_src, diff_dst, src = (to_canonical(array, layout) for array in (diff_src, diff_dst, src))
+        assert_backward(diff_src, diff_dst, src, **parameters)
+
+
+def test_interleaved_outputs():
+    """Elements that lie apart though no order of the axes has each step over the smaller ones."""
+    src, _ = draw_pair((1, 8, 3, 2), np.dtype(np.float32))
+    memory = np.full(130, 7, np.float32)
+    out = np.lib.stride_tricks.as_strided(memory, src.shape, (4, 64, 8, 12))
+    written = {16 * c + 2 * h + 3 * w for c, h, w in np.ndindex(8, 3, 2)}
+    assert cynorm.LRN().forward(src, out=out) is out
+    assert_same_bits(out, cynorm.lrn(src))
+    assert (memory[[i for i in range(130) if i not in written]] == 7).all()
+    with pytest.raises(ValueError, match="out must not overlap itself"):
+        cynorm.lrn(src, out=np.lib.stride_tricks.as_strided(memory, src.shape, (4, 64, 8, 16)))
+
+
 def test_zero_omega():
     """k = 0 over a window of zeros is 0 * inf, as the formula says; the windows beside it are as ever."""
     src = np.zeros((1, 12), np.float32)

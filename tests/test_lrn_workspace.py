@@ -1,5 +1,7 @@
 """The workspace: the same results with and without, and what it refuses."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -100,6 +102,15 @@ def test_what_it_holds():
             assert workspace.nbytes == lrn.workspace_nbytes(src.shape, src.dtype)
     assert cynorm.Workspace().cache == "auto"
     assert "auto" in repr(cynorm.Workspace())
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w))])
+def test_copies_are_empty(duplicate):
+    """What a workspace holds belongs to the call that filled it."""
+    workspace, src = cynorm.Workspace(cache="always"), draw((2, 8, 3, 3))
+    cynorm.LRN().forward(src, workspace=workspace)
+    other = duplicate(workspace)
+    assert workspace.nbytes > 0 and (other.cache, other.nbytes, other.contents) == ("always", 0, ())
 
 
 def test_grows_and_never_shrinks():

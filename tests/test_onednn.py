@@ -735,8 +735,14 @@ def test_buffers_are_seen_as_their_descriptor_says():
     array = md.wrap(buffer)
     assert np.shares_memory(array, buffer)
     np.testing.assert_array_equal(array[0, :, 0, 1], [3, 4, 5])
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(ValueError, match="^buffer must hold at least 48 bytes, got 44$"):
         md.wrap(buffer[:11])
+    with pytest.raises(ValueError, match="^buffer must be contiguous, got an array of float32"):
+        md.wrap(np.zeros(24, np.float32)[::2])
+    with pytest.raises(TypeError, match=r"^buffer must share its memory, got \[1, 2\]$"):
+        md.wrap([1, 2])
+    half = memory_desc((2, 4), data_type.bf16, "ba")
+    assert np.shares_memory(half.wrap(half.empty()), half.wrap(bytearray(16))) is False
 
 
 @pytest.mark.parametrize(
@@ -747,6 +753,16 @@ def test_unknown_tags_are_refused(tag):
         memory_desc((2, 8, 3, 3), data_type.f32, tag)
 
 
+def test_vectors_have_onednns_name():
+    assert memory_desc((4,), data_type.f32, "x") == memory_desc((4,), data_type.f32, "a")
+    with pytest.raises(ValueError, match="^format must be .* of 1 dims such as 'a', 'x', got 'a8b'$"):
+        memory_desc((4,), data_type.f32, "a8b")
+
+
+def test_forward_is_forward_training():
+    assert prop_kind.forward is prop_kind.forward_training
+
+
 def test_descriptors_check_their_parameters():
     with pytest.raises(ValueError, match="^dims must not be negative"):
         memory_desc((2, -1), data_type.f32, "ab")
@@ -754,9 +770,9 @@ def test_descriptors_check_their_parameters():
         memory_desc((2, 3), data_type.f32, (3, 1, 1))
     with pytest.raises(ValueError, match="^data_type must be one of undef, f16, bf16, f32, .*, got 99"):
         memory_desc((2, 3), 99, "ab")
-    with pytest.raises(TypeError, match=r"^dims must be integers, got \(2, 1.5\)"):
+    with pytest.raises(TypeError, match=r"^dims must be a sequence of integers, got \(2, 1.5\)"):
         memory_desc((2, 1.5), data_type.f32, "ab")
-    with pytest.raises(TypeError, match="^format must be integers, got None"):
+    with pytest.raises(TypeError, match="^format must be a sequence of integers, got None"):
         memory_desc((2, 3), data_type.f32, None)
     with pytest.raises(ValueError, match=r"^format must not be negative, got \(3, -1\)"):
         memory_desc((2, 3), data_type.f32, (3, -1))
@@ -764,9 +780,9 @@ def test_descriptors_check_their_parameters():
         with pytest.raises(TypeError, match=f"^data_type must be one of undef, .*, got {re.escape(repr(wrong))}"):
             memory_desc((2, 3), wrong, "ab")
     for wrong in (b"nchw", (3, True)):
-        with pytest.raises(TypeError, match=f"^format must be integers, got {re.escape(repr(wrong))}"):
+        with pytest.raises(TypeError, match=f"^format must be a sequence of integers, got {re.escape(repr(wrong))}"):
             memory_desc((2, 3), data_type.f32, wrong)
-    with pytest.raises(TypeError, match="^dims must be integers, got 'ab'"):
+    with pytest.raises(TypeError, match="^dims must be a sequence of integers, got 'ab'"):
         memory_desc("ab", data_type.f32, "ab")
     with pytest.raises(ValueError, match=f"^dims must be at most {2**63 - 1}, got"):
         memory_desc((2, 10**30), data_type.f32, "ab")
@@ -782,6 +798,7 @@ def test_descriptors_check_their_parameters():
 MD = memory_desc((2, 16, 5, 5), data_type.f32, "nchw")
 ACROSS = algorithm.lrn_across_channels
 TRAINING, INFERENCE = prop_kind.forward_training, prop_kind.forward_inference
+SEVERAL = "formats must be all plain or in blocks of one size, .* unimplemented for "
 LRN_PARAMETERS = {"local_size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0}
 
 
@@ -1011,8 +1028,8 @@ ODD, ODD_BLOCKS = (memory_desc((2, 12, 5, 5), data_type.f32, tag) for tag in ("n
     ({"dst_desc": OTHER_MD}, ValueError, r"dst_desc must have the dims of src_desc, \(2, 16, 5, 5\), got"),
     ({"src_desc": FLAT, "dst_desc": FLAT}, ValueError, r"src_desc must have 2 to 5 dims, got \(16,\)"),
     ({"src_desc": DEEP, "dst_desc": DEEP}, ValueError, "src_desc must have 2 to 5 dims"),
-    ({"src_desc": BLOCKS_OF_8, "dst_desc": BLOCKS_OF_16}, ValueError, "formats blocks of 8, blocks of 16 "),
-    ({"src_desc": ODD, "dst_desc": ODD_BLOCKS}, ValueError, "formats plain, blocks of 8 of 12 channels"),
+    ({"src_desc": BLOCKS_OF_8, "dst_desc": BLOCKS_OF_16}, ValueError, SEVERAL + "blocks of 8, blocks of 16 "),
+    ({"src_desc": ODD, "dst_desc": ODD_BLOCKS}, ValueError, SEVERAL + "plain, blocks of 8 of 12 channels"),
     ({"src_desc": "nchw"}, TypeError, "src_desc must be a memory_desc, got str"),
     ({"dst_desc": np.ones(3)}, TypeError, "dst_desc must be a memory_desc, got ndarray"),
     ({"local_size": 0}, ValueError, "local_size must"),
@@ -1039,7 +1056,7 @@ def test_lrn_forward_descriptors_are_checked(changes, error, message):
      "src_desc must have the dims and type of hint_fwd_pd's"),
     ({"diff_src_desc": OTHER_MD}, ValueError, "diff_src_desc must have the dims of src_desc"),
     ({"diff_dst_desc": HALF}, TypeError, "diff_dst_desc must be f32 as src_desc is, got f16"),
-    ({"diff_dst_desc": BLOCKS_OF_8, "src_desc": BLOCKS_OF_16}, ValueError, "formats plain, blocks of 8, "),
+    ({"diff_dst_desc": BLOCKS_OF_8, "src_desc": BLOCKS_OF_16}, ValueError, SEVERAL + "plain, blocks of 8, "),
     ({"hint_fwd_pd": "none"}, TypeError, "hint_fwd_pd must be a lrn_forward.primitive_desc"),
 ])  # fmt: skip
 def test_lrn_backward_descriptors_are_checked(changes, error, message):

@@ -90,6 +90,7 @@ def test_set_num_threads_is_the_default_of_calls():
 def compute_in_child(pipe, src):
     """What the forked child runs."""
     lrn = cynorm.LRN()
+    assert cynorm.get_num_threads() == 1
     pipe.send((lrn.forward(src), lrn.backward(src, src, num_threads=4), lrn.forward(src, num_threads=2)))
 
 

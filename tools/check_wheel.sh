@@ -38,7 +38,10 @@ fi
 
 # The baseline for another architecture
 if command -v aarch64-linux-gnu-gcc >/dev/null; then
-    aarch64-linux-gnu-gcc -O3 -std=gnu11 -Wall -Werror -Wno-psabi -I"$root/include" -c "$root/cynorm/kernels/baseline.c" -o baseline.o
+    for bits in 32 64; do
+        aarch64-linux-gnu-gcc -O3 -std=gnu11 -Wall -Werror -Wno-psabi -DCYNORM_KERNELS=$bits -I"$root/include" \
+            -c "$root/cynorm/kernels/baseline.c" -o baseline.o
+    done
     echo "the baseline compiles for AArch64"
 else
     echo "SKIPPED: the baseline for AArch64 (needs aarch64-linux-gnu-gcc)"

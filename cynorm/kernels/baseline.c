@@ -6,5 +6,5 @@
 #else
 #define CYNORM_ISA_NAME "generic"
 #endif
-#define CYNORM_ISA_TABLE cynorm_kernels_baseline
+#define CYNORM_ISA_TABLE(what) cynorm_##what##_baseline
 #include "../../include/cynorm/kernels.h"

@@ -128,6 +128,7 @@ CYNORM_INLINE wide FN(sums_half)(const wide *sums, int half, int split) {
 #if !CYNORM_DOUBLE
     const cynorm_vec_f64 *v = sums->half;
     if (split) return (wide){{every_other_f64(v[0], v[1], 0), every_other_f64(v[0], v[1], 1)}};
+    /* the two sums of a vector lie together: sums[2] is the next vector's */
     if (half != CYNORM_BN_IN_ORDER) return FN(wide_every_other)(sums[0], sums[2], half);
 #endif
     (void)half, (void)split;

@@ -83,39 +83,7 @@ CYNORM_INLINE int FN(half_of)(int k, int columns, int dtype) {
 /* and where the memory begins that has it. */
 CYNORM_INLINE int FN(start_of)(int k, int half) { return (half == 1 ? k - 1 : k) * VL; }
 
-/* Of two vectors that lie side by side, the elements of one half. */
-static inline vec FN(every_other)(vec a, vec b, int odd) {
-#ifdef __AVX512F__
-    ivec from;
-    for (int i = 0; i < VL; i++) from[i] = 2 * i + odd;
-#if CYNORM_DOUBLE
-    return (vec)_mm512_permutex2var_pd((__m512d)a, (__m512i)from, (__m512d)b);
-#else
-    return (vec)_mm512_permutex2var_ps((__m512)a, (__m512i)from, (__m512)b);
-#endif
-#else
-    vec v;
-    for (int i = 0; i < VL; i++) v[i] = i < VL / 2 ? a[(2 * i + odd) % VL] : b[(2 * i + odd) % VL];
-    return v;
-#endif
-}
-
-#if CYNORM_DOUBLE
-
-/* From even and odd elements, the first vector of those in order, or the second. */
-static inline vec FN(interleave)(vec even, vec odd, int second) {
-#ifdef __AVX512F__
-    ivec from;
-    for (int i = 0; i < VL; i++) from[i] = (second * VL + i) / 2 + i % 2 * VL;
-    return (vec)_mm512_permutex2var_pd((__m512d)even, (__m512i)from, (__m512d)odd);
-#else
-    vec v;
-    for (int i = 0; i < VL; i++) v[i] = (i % 2 ? odd : even)[(second * VL + i) / 2];
-    return v;
-#endif
-}
-
-#else
+#if !CYNORM_DOUBLE
 
 static inline wide FN(wide_every_other)(wide a, wide b, int odd) {
     return (wide){{every_other_f64(a.half[0], a.half[1], odd), every_other_f64(b.half[0], b.half[1], odd)}};
@@ -129,11 +97,11 @@ static inline wide FN(wide_interleave)(wide even, wide odd, int second) {
 /* Of VL elements of bfloat16, the even ones and the odd ones. */
 static inline wide FN(wide_split)(const char *p) {
 #ifdef __AVX512F__
-    const __m256i v = _mm256_loadu_si256((const __m256i *)p), high = _mm256_set1_epi32(-1 << 16);
+    const __m256i v = _mm256_loadu_si256((const __m256i *)p), high = _mm256_set1_epi32((int)0xffff0000);
     return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(v, 16))),
                    (cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_and_si256(v, high)))}};
 #elif defined(__AVX2__)
-    const __m128i v = _mm_loadu_si128((const __m128i *)p), high = _mm_set1_epi32(-1 << 16);
+    const __m128i v = _mm_loadu_si128((const __m128i *)p), high = _mm_set1_epi32((int)0xffff0000);
     return (wide){{(cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(v, 16))),
                    (cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_and_si128(v, high)))}};
 #else
@@ -146,7 +114,7 @@ static inline wide FN(wide_split)(const char *p) {
 
 #endif
 
-/* The vector of a row of reals that belongs to elements from the i-th on. */
+/* The vector at p or, of the two there, the elements of one half. */
 CYNORM_INLINE vec FN(load_half)(const real *p, int half) {
     return half == CYNORM_BN_IN_ORDER ? FN(load)(p) : FN(every_other)(FN(load)(p), FN(load)(p + VL), half);
 }

@@ -135,8 +135,8 @@ typedef enum {
     CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_BACKWARD_TRAINING, CYNORM_BN_BACKWARD_INFERENCE
 } cynorm_bn_pass;
 
-/* Tensors of the data's shape. DST is diff_src in backward. VALUE is what the activation is applied to, of reals, and MASK,
- * of ReLU, one bit per element: both are written by forward, where given, for backward. */
+/* Tensors of the data's shape. DST is diff_src in backward. Forward writes, where given, for backward: MASK, of ReLU, one bit per
+ * element; VALUE, of any other activation but the identity, what it is applied to, of reals. */
 enum {
     CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE, CYNORM_BN_MASK,
     CYNORM_BN_VIEWS
@@ -309,7 +309,7 @@ typedef struct {
     int64_t jump[3];   /* and how much further, in the last images */
     int64_t last_images;
     cynorm_activation activation;
-    double parameter[3];
+    double parameter[2];
     int streaming;     /* whether the outputs bypass the cache */
     int fetching;      /* whether they are fetched before they are written: they are past the second-level cache */
     void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
@@ -357,7 +357,7 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    cynorm_real_kernels real[2];
+    const cynorm_real_kernels *real[2]; /* of float, which half types are computed in; of double */
     /* The machine's limit: out = in[0] (+ in[1]) or, without out, a sum of in[0]; n bytes each, streaming stores or not. */
     double (*bandwidth)(char *out, const char *const *in, int reads, int64_t n, int streaming);
     void (*fence)(void); /* orders streaming stores before whatever follows */

@@ -1,5 +1,6 @@
 /* All kernels of one instruction set, the one that the compiler's flags select. A file of cynorm/kernels/ defines
- * CYNORM_ISA_NAME and CYNORM_ISA_TABLE and includes this; everything but the table is static. */
+ * CYNORM_ISA_NAME and CYNORM_ISA_TABLE and includes this; everything but the tables is static. It is compiled twice, as either
+ * takes minutes: with CYNORM_KERNELS 64 for the table of double, with 32 for that of float, and of both. */
 
 #include <math.h>
 #include <stdint.h>
@@ -26,11 +27,17 @@
 
 /* double first: the sums of float are made in it */
 #define CYNORM_DOUBLE 1
+#define CYNORM_OPERATORS (CYNORM_KERNELS == 64)
 #include "real.h"
 #undef CYNORM_DOUBLE
+#undef CYNORM_OPERATORS
+#if CYNORM_KERNELS == 32
 #define CYNORM_DOUBLE 0
+#define CYNORM_OPERATORS 1
 #include "real.h"
 #undef CYNORM_DOUBLE
+#undef CYNORM_OPERATORS
+#endif
 
 #define CYNORM_REAL_KERNELS(suffix)                                                                                 \
     {lrn_scratch_##suffix, lrn_forward_##suffix, lrn_backward_##suffix, lrn_plane_reach_##suffix,                   \
@@ -38,5 +45,11 @@
      bn_statistics_##suffix, bn_coefficients_##suffix, bn_gradients_##suffix,                                       \
      bn_load_row_##suffix, bn_store_row_##suffix}
 
-const cynorm_kernels CYNORM_ISA_TABLE = {
-    CYNORM_ISA_NAME, {CYNORM_REAL_KERNELS(f32), CYNORM_REAL_KERNELS(f64)}, cynorm_bandwidth, cynorm_fence};
+extern const cynorm_real_kernels CYNORM_ISA_TABLE(f64);
+#if CYNORM_KERNELS == 64
+const cynorm_real_kernels CYNORM_ISA_TABLE(f64) = CYNORM_REAL_KERNELS(f64);
+#else
+static const cynorm_real_kernels CYNORM_ISA_TABLE(f32) = CYNORM_REAL_KERNELS(f32);
+const cynorm_kernels CYNORM_ISA_TABLE(kernels) = {
+    CYNORM_ISA_NAME, {&CYNORM_ISA_TABLE(f32), &CYNORM_ISA_TABLE(f64)}, cynorm_bandwidth, cynorm_fence};
+#endif

@@ -33,14 +33,15 @@ typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 
 /* ---- the formulas ---- */
 
-/* Terms are kept scaled by a power of two: beside a huge src they would underflow before they are multiplied by it again.
- * Likewise by 2 * alpha * beta, which then takes no instruction of its own; both together are at most 2^most. */
+/* Terms are kept scaled by a power of two: beside a huge src they would underflow before they are multiplied by it again (none
+ * does with src of 1e18 and diff_dst of 1e-6, at any alpha). Beside a tiny one they overflow where k is 0: then by half of its
+ * exponent. Likewise by 2 * alpha * beta, which takes no instruction of its own so; both together are at most 2^most. */
 #define coefficients FN(cynorm_lrn_coefficients)
 typedef struct { vec k, alpha, scale, unscale; double beta; } coefficients;
 
 static coefficients FN(coefficients_of)(const cynorm_lrn_tile *t) {
     const double c = 2 * t->alpha * t->beta;
-    const int usual = CYNORM_DOUBLE ? 440 : 52, most = CYNORM_DOUBLE ? 900 : 100;
+    const int usual = (CYNORM_DOUBLE ? 440 : 52) / (t->k == 0 ? 2 : 1), most = CYNORM_DOUBLE ? 900 : 100;
     int e;
     (void)frexp(c, &e);
     if (e < most - usual) e = most - usual;
@@ -490,32 +491,15 @@ CYNORM_INLINE void FN(step_rows)(const loop *l, int dtype, int window, int adjac
              {FN(any_##T##_5_1_##backward), FN(usual_##T##_5_1_##backward)}}};                               \
         loops[window / 2][window > 1 && l->adjacent][usual](l);                                              \
     }
-#if CYNORM_DOUBLE
-CYNORM_LOOPS(F64, 0)
-CYNORM_LOOPS(F64, 1)
-#else
-CYNORM_LOOPS(F32, 0)
-CYNORM_LOOPS(F32, 1)
-CYNORM_LOOPS(F16, 0)
-CYNORM_LOOPS(F16, 1)
-CYNORM_LOOPS(BF16, 0)
-CYNORM_LOOPS(BF16, 1)
-#endif
+#define CYNORM_LOOPS_BOTH_WAYS(T) CYNORM_LOOPS(T, 0) CYNORM_LOOPS(T, 1)
+#define CYNORM_RUNS_OF(T) [CYNORM_##T] = {FN(run_##T##_0), FN(run_##T##_1)},
+CYNORM_TYPES(CYNORM_LOOPS_BOTH_WAYS)
+static void (*const FN(run_loop)[][2])(const loop *, int) = {CYNORM_TYPES(CYNORM_RUNS_OF)};
 #undef CYNORM_LOOPS
 #undef CYNORM_LOOP
 #undef CYNORM_ALL_PARTS
-
-static void FN(run_loop)(const loop *l, int dtype, int window, int backward) {
-    switch (dtype) {
-#if CYNORM_DOUBLE
-    case CYNORM_F64: backward ? FN(run_F64_1)(l, window) : FN(run_F64_0)(l, window); break;
-#else
-    case CYNORM_F32: backward ? FN(run_F32_1)(l, window) : FN(run_F32_0)(l, window); break;
-    case CYNORM_F16: backward ? FN(run_F16_1)(l, window) : FN(run_F16_0)(l, window); break;
-    case CYNORM_BF16: backward ? FN(run_BF16_1)(l, window) : FN(run_BF16_0)(l, window); break;
-#endif
-    }
-}
+#undef CYNORM_LOOPS_BOTH_WAYS
+#undef CYNORM_RUNS_OF
 
 /* ---- scratch ---- */
 
@@ -683,7 +667,7 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     const int64_t row = l->length * cynorm_itemsize(dtype);
     l->flat = l->last == l->length && l->src.pitch[0] == row && l->dst.pitch[0] == row;
     l->run.streaming = s->streaming && !s->dst && row * (l->flat ? l->rows[0] : 1) >= CYNORM_STREAM_LEAST;
-    FN(run_loop)(l, dtype, s->window, s->backward);
+    FN(run_loop)[dtype][s->backward](l, s->window);
 }
 
 /* Whether every row of dst begins at a line and ends at one, and what is stored at once, of `bytes`, is one. */

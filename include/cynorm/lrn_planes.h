@@ -87,6 +87,7 @@ CYNORM_INLINE void FN(plane_term)(const plane_t *p, const vec *omegas, int64_t i
 /* Terms, whose sums are finished apart from them. */
 CYNORM_INLINE void FN(plane_backward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind) {
     (void)pieces;
+    /* first up to where stores of weighted are aligned */
     int64_t i = (-(intptr_t)p->weighted & (VL * sizeof(real) - 1)) / sizeof(real);
     if (i > p->length) i = p->length;
     vec omega[2] = {FN(plane_omega)(p, 0, reach)}, next[2];

@@ -41,7 +41,7 @@ typedef struct FN(cynorm_lrn_rows) {
     int whole; /* whether all vectors are */
     int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
     int columns; /* whether loops that know no window may go by columns */
-    int late; /* of a wide window: how many steps its sums are */
+    int late; /* of a wide window: how many steps its sums are late, with a vector of zeros behind each row; else 0 */
     across_t *across; /* or NULL */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
     row_loop_t *both;                      /* omegas and powers at once, or NULL */
@@ -742,6 +742,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
     across_t across = {.end = NULL};
     rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
                 .streaming = t->streaming && by_lines && !slab[FN(DST)], .across = crossing ? &across : NULL};
+/* so many rows on in this slab or, where it has fewer, in the next one */
 #define AHEAD(name) (ahead < t->count[level] ? ahead * t->name.stride[level] : t->name.streamed)
     if (!slab[FN(SRC)]) r.src_ahead = AHEAD(src);
     if (!slab[FN(DIFF_DST)]) r.diff_ahead = AHEAD(diff_dst);

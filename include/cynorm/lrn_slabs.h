@@ -552,8 +552,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     const int64_t least = t->begin - t->left - (backward ? t->right : 0), needed = least < 0 ? 0 : least;
     /* the first slab that is finished is the first of its block */
     const int64_t first = t->begin + late - (t->begin + late - needed + CYNORM_SLABS - 1) / CYNORM_SLABS * CYNORM_SLABS;
-    const int kind = cynorm_beta_kind(t->beta), dtype = t->src.dtype, pixels = FN(by_pixels)(t);
-    const int power = kind == CYNORM_BETA_ANY ? 2 : kind == CYNORM_BETA_THREE_QUARTERS;
+    const int dtype = t->src.dtype, pixels = FN(by_pixels)(t), power = FN(loop_of_beta)(t, 1);
     slabs_t *b = (slabs_t *)((char *)t->scratch + (along ? FN(along_bytes)(t) : 0));
     real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * sums_size, *weighted = zeros + row;
     out_t out;

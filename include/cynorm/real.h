@@ -1,4 +1,5 @@
-/* One pass of the kernel templates for one compute type; kernels.h includes this for float and for double. */
+/* One pass of the kernel templates for one compute type, with the operators or without; kernels.h includes this for float and for
+ * double. */
 
 /* CYNORM_TYPES: the storage types that are computed in it; whatever is compiled for each goes by this list. */
 #if CYNORM_DOUBLE
@@ -26,6 +27,10 @@
 
 #include "types.h"
 #include "math.h"
+#if CYNORM_DOUBLE
+#include "bn_exact.h"
+#endif
+#if CYNORM_OPERATORS
 #include "activation.h"
 #include "lrn.h"
 #include "lrn_stage.h"
@@ -43,6 +48,7 @@
 #include "bn_loops.h"
 #include "bn_tile.h"
 #include "bn_statistics.h"
+#endif
 
 /* of math.h */
 #undef CYNORM_ESTIMATES

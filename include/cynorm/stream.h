@@ -45,14 +45,14 @@ static inline void cynorm_stream_copy(char *dst, const char *src, int64_t n) {
     if (i < n) memcpy(dst + i, src + i, (size_t)(n - i));
 }
 
-static void cynorm_fence(void) {
+static inline void cynorm_fence(void) {
 #ifdef __SSE2__
     _mm_sfence();
 #endif
 }
 
 /* n is a multiple of 256, the pointers of 64. */
-static double cynorm_bandwidth(char *out, const char *const *in, int reads, int64_t n, int streaming) {
+static inline double cynorm_bandwidth(char *out, const char *const *in, int reads, int64_t n, int streaming) {
     if (!out) {
         cynorm_line sum[4] = {{0}};
         for (int64_t i = 0; i < n; i += 4 * CYNORM_VBYTES)

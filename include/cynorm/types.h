@@ -3,7 +3,7 @@
  * A template: real.h includes it once with CYNORM_DOUBLE 0 (compute in float: f32, f16, bf16, s8) and once with
  * CYNORM_DOUBLE 1 (compute in double: f64). FN(name) is `name` with the compute type's suffix.
  *
- * To add a data type: one line in cynorm_dtype (cynorm.h) and one load/store pair here.
+ * To add a data type: see CONTRIBUTING.md.
  */
 
 #ifndef CYNORM_TYPES_H
@@ -90,6 +90,42 @@ static inline ivec FN(first)(int64_t n) {
 
 /* The first n lanes of v; the others from `rest`. */
 static inline vec FN(part)(vec v, vec rest, int64_t n) { return n == VL ? v : FN(select)(FN(first)(n), v, rest); }
+
+/* ---- of two vectors, some elements ---- */
+
+/* Of two vectors that lie side by side, the elements of one half. */
+static inline vec FN(every_other)(vec a, vec b, int odd) {
+#ifdef __AVX512F__
+    ivec from;
+    for (int i = 0; i < VL; i++) from[i] = 2 * i + odd;
+#if CYNORM_DOUBLE
+    return (vec)_mm512_permutex2var_pd((__m512d)a, (__m512i)from, (__m512d)b);
+#else
+    return (vec)_mm512_permutex2var_ps((__m512)a, (__m512i)from, (__m512)b);
+#endif
+#else
+    vec v;
+    for (int i = 0; i < VL; i++) v[i] = i < VL / 2 ? a[(2 * i + odd) % VL] : b[(2 * i + odd) % VL];
+    return v;
+#endif
+}
+
+#if CYNORM_DOUBLE
+
+/* From even and odd elements, the first vector of those in order, or the second. */
+static inline vec FN(interleave)(vec even, vec odd, int second) {
+#ifdef __AVX512F__
+    ivec from;
+    for (int i = 0; i < VL; i++) from[i] = (second * VL + i) / 2 + i % 2 * VL;
+    return (vec)_mm512_permutex2var_pd((__m512d)even, (__m512i)from, (__m512d)odd);
+#else
+    vec v;
+    for (int i = 0; i < VL; i++) v[i] = (i % 2 ? odd : even)[(second * VL + i) / 2];
+    return v;
+#endif
+}
+
+#endif
 
 /* ---- load/store pairs: VL elements of storage <-> one vector ---- */
 
@@ -496,7 +532,6 @@ CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming)
     }
 
 #if CYNORM_DOUBLE
-CYNORM_LOAD_ROW(f32, 4)
 CYNORM_LOAD_ROW(f64, 8)
 #else
 CYNORM_LOAD_ROW(f32, 4)
@@ -507,10 +542,10 @@ CYNORM_LOAD_ROW(s8, 1)
 
 static inline void FN(load_row)(real *dst, const char *src, int dtype, int64_t n, int64_t stride) {
     switch (dtype) {
-    case CYNORM_F32: FN(load_row_f32)(dst, src, n, stride); break;
 #if CYNORM_DOUBLE
     case CYNORM_F64: FN(load_row_f64)(dst, src, n, stride); break;
 #else
+    case CYNORM_F32: FN(load_row_f32)(dst, src, n, stride); break;
     case CYNORM_F16: FN(load_row_f16)(dst, src, n, stride); break;
     case CYNORM_BF16: FN(load_row_bf16)(dst, src, n, stride); break;
     case CYNORM_S8: FN(load_row_s8)(dst, src, n, stride); break;
@@ -520,10 +555,10 @@ static inline void FN(load_row)(real *dst, const char *src, int dtype, int64_t n
 
 static inline void FN(store_row)(char *dst, const real *src, int dtype, int64_t n, int64_t stride) {
     switch (dtype) {
-    case CYNORM_F32: FN(store_row_f32)(dst, src, n, stride); break;
 #if CYNORM_DOUBLE
     case CYNORM_F64: FN(store_row_f64)(dst, src, n, stride); break;
 #else
+    case CYNORM_F32: FN(store_row_f32)(dst, src, n, stride); break;
     case CYNORM_F16: FN(store_row_f16)(dst, src, n, stride); break;
     case CYNORM_BF16: FN(store_row_bf16)(dst, src, n, stride); break;
     case CYNORM_S8: FN(store_row_s8)(dst, src, n, stride); break;

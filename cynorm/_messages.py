@@ -1,0 +1,59 @@
+"""What messages say of a value that they refuse."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# What others call one of our names, or have beside what looks like one.
+_ELSEWHERE: dict[str, str] = {
+    "across": "across_channels",
+    "within": "within_channel",
+    "cudnn": "onnx",
+    "directml": "onnx",
+    "pytorch": "torch",
+    "ncl": "NCW",
+    "nlc": "NWC",
+    "selu": "scaled_elu",
+    **dict.fromkeys(("gelu", "prelu", "relu6", "silu", "softmax"), ""),
+}
+
+
+def hint(name: str, allowed: Iterable[str]) -> str:
+    """What to add to the refusal of a misspelt name: one that differs in case, in the order of letters, or a little.
+
+    Examples
+    --------
+    >>> hint("NHCW", ["NCHW", "NHWC"])
+    "; did you mean 'NHWC'?"
+    >>> hint("prelu", ["relu", "leaky_relu"])
+    ''
+    """
+    lower = {right.lower(): right for right in allowed}
+    word = name.lower()
+    known = _ELSEWHERE.get(word)
+    if known is not None and (known == "" or known in lower.values()):
+        return f"; did you mean {known!r}?" if known else ""
+    permuted = [right for right in lower if sorted(right) == sorted(word)]
+    near = [word] if word in lower else difflib.get_close_matches(word, permuted or lower, 1, 0.0 if permuted else 0.7)
+    return f"; did you mean {lower[near[0]]!r}?" if near else ""
+
+
+def shown(value: object) -> str:
+    """The value, or, of an array that has many, what kind of array it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shown(np.zeros((4, 3), np.float32)), shown(0.5)
+    ('an array of float32, shape (4, 3)', '0.5')
+    """
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None and math.prod(shape) > 8:
+        return f"an array of {dtype}, shape {tuple(shape)}"
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:160]}... (of type {type(value).__name__})"

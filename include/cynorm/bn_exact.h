@@ -1,0 +1,50 @@
+/* Batch norm: vectors of doubles, and of numbers of twice their precision, that statistics are made in, whatever the data's type.
+ * Part of the pass for double, see real.h. */
+
+enum { CYNORM_BN_LANES = VL };
+
+/* Numbers of twice double's precision, high + low, or high alone where that is infinite or NaN. */
+typedef struct { vec high, low; } cynorm_exact;
+
+static inline ivec cynorm_is_finite(vec v) { return v - v == 0; }
+
+static inline cynorm_exact cynorm_exact_add(cynorm_exact a, cynorm_exact b) {
+    vec s = a.high + b.high, t = s - a.high;
+    vec low = (a.high - (s - t)) + (b.high - t) + (a.low + b.low), high = FN(select)(cynorm_is_finite(s), s + low, s);
+    return (cynorm_exact){high, low - (high - s)};
+}
+
+/* a * b + c, rounded once. */
+static inline vec cynorm_exact_fma(vec a, vec b, vec c) {
+#if defined(__FMA__) || defined(__FP_FAST_FMA)
+    return FN(fma)(a, b, c);
+#else
+    for (int i = 0; i < VL; i++) c[i] = fma(a[i], b[i], c[i]);
+    return c;
+#endif
+}
+
+static inline cynorm_exact cynorm_exact_multiply(cynorm_exact a, cynorm_exact b) {
+    vec p = a.high * b.high;
+    return (cynorm_exact){p, cynorm_exact_fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high)};
+}
+
+/* a / n, given 1 / n as well; exact where a is a multiple of n, so that a constant has variance 0. */
+static inline cynorm_exact cynorm_exact_divide(cynorm_exact a, vec n, vec inverse) {
+    vec q = a.high / n;
+    return (cynorm_exact){q, (cynorm_exact_fma(-q, n, a.high) + a.low) * inverse};
+}
+
+static inline cynorm_exact cynorm_exact_minus(cynorm_exact a) { return (cynorm_exact){-a.high, -a.low}; }
+
+/* How many statistics there are from k on. */
+static inline int64_t cynorm_bn_lanes(const cynorm_bn_unit *u, int64_t k) {
+    return u->n - k < CYNORM_BN_LANES ? u->n - k : CYNORM_BN_LANES;
+}
+
+/* Rounded to float and back. */
+static inline vec cynorm_as_float(vec v) {
+    float half[VL];
+    store_f32_f64(half, v);
+    return load_f32_f64(half);
+}
