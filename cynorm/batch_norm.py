@@ -247,8 +247,8 @@ class BatchNorm(Immutable):
         add : array, optional
             Of src's shape and dtype: added before the activation.
         out : array, optional
-            Where to write dst: of src's shape and dtype, any strides. It may be src or add itself, and must not overlap
-            them otherwise. Default: a new array in src's memory order.
+            Where to write dst: of src's shape and dtype, any strides. It may be src or add itself, and must overlap no
+            array of the call otherwise. Default: a new array in src's memory order.
         out_mean, out_variance : array, optional
             Where to write mean and variance: of a parameter's shape and dtype, any strides. No two arrays
             that are written may overlap, nor one and src or add, but in `out`'s way.

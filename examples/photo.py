@@ -7,7 +7,7 @@ Within each channel, a pixel is divided by the energy of its surroundings, which
 channels, it is divided by the energy of its own three, which leaves hue and takes away brightness. The backward pass is
 given the forward result as its gradient; it is shown around grey, black being negative.
 
-Needs `pip install cynorm[examples]`.
+Needs `pip install -e '.[examples]'`, from the root of the checkout.
 """
 
 import argparse
