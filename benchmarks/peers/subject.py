@@ -58,7 +58,7 @@ def _lrn(problem, arrays):
 
 def _batch_norm(problem, arrays):
     norm = cynorm.BatchNorm(
-        problem.parameters["eps"], activation="relu" if problem.relu else None, **_layout(problem)
+        epsilon=problem.parameters["eps"], activation="relu" if problem.relu else None, **_layout(problem)
     )
     src, dst, scale, shift = (arrays[name] for name in ("src", "dst", "scale", "shift"))
     given = (arrays["mean"], arrays["variance"]) if "G" in problem.flags else None
