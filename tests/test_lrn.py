@@ -1123,6 +1123,18 @@ def test_misaligned_memory():
     assert_same_bits(cynorm.LRN().forward(record["value"]), cynorm.LRN().forward(src))
 
 
+@pytest.mark.parametrize("size", [5, 12])
+@pytest.mark.parametrize("layout, shape", [("NCHW", (24, 48, 41, 47)), ("NHWC", (24, 41, 47, 48))])
+@each_region
+def test_misaligned_dst_past_the_cache(region, layout, shape, size, isa):
+    src, diff_dst = draw_pair(shape, np.dtype(np.float32))
+    lrn = cynorm.LRN(size, region=region, layout=layout)
+    out = np.zeros(src.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(shape)
+    assert not out.flags.aligned
+    for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
+        assert_same_bits(run(*tensors, out=out), run(*tensors))
+
+
 def test_memory_dataclass_guard_is_written_by_place():
     """The guard around placed arrays notices a write: `take` can fail."""
     view, buffer = place(np.zeros((2, 3), np.float32), Memory((1, 0), (2, -1), 3, 1))

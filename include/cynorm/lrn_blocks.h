@@ -1,8 +1,7 @@
 /* LRN with windows of 3 or 5 slabs along the stream. A template, see types.h; formulas and tiles are lrn.h's.
  *
  * CYNORM_BLOCK slabs are worked on at a time, a vector of each, in registers; what the next block needs of this one waits in
- * scratch, in the order of its use. Rows of dst that do not begin at a line of memory are made in scratch and copied, past the
- * cache (lrn_stage.h). */
+ * scratch, in the order of its use. How rows of dst leave that do not begin at a line of memory: lrn_stage.h. */
 
 #ifndef CYNORM_LRN_BLOCKS_H
 #define CYNORM_LRN_BLOCKS_H
@@ -13,6 +12,9 @@ enum { CYNORM_BLOCKS_LATE = 1 };
 #else
 enum { CYNORM_BLOCKS_LATE = 0 };
 #endif
+/* What loops take for granted, to have fewer instructions: that the block belongs to dst, whose rows are stored as they are, or
+ * lie across lines; or nothing. */
+enum { CYNORM_BLOCKS_ANY, CYNORM_BLOCKS_PLAIN, CYNORM_BLOCKS_SEAMED };
 #endif
 
 #define block_t FN(cynorm_lrn_block)
@@ -25,14 +27,37 @@ typedef struct {
     int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
     coefficients q;
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
+    int seamed;              /* whether dst lies across lines, */
+    seam_t *seam;            /* these; else: */
     const cynorm_late *late; /* dst of the block before */
 } block_t;
+
+/* dst on its way to memory: of each slab the even vector of a pair, and what lies across lines. */
+#define leaving_t FN(cynorm_lrn_leaving)
+typedef struct { vec even[CYNORM_BLOCK]; seam_t seam[CYNORM_BLOCK]; } leaving_t;
+
+CYNORM_INLINE void FN(open_leaving)(const block_t *b, leaving_t *l, int way) {
+#pragma GCC unroll 8
+    for (int j = 0; way == CYNORM_BLOCKS_SEAMED && j < CYNORM_BLOCK; j++) l->seam[j] = b->seam[j];
+}
+
+CYNORM_INLINE void FN(close_leaving)(const block_t *b, const leaving_t *l, int dtype, int way) {
+#pragma GCC unroll 8
+    for (int j = 0; way == CYNORM_BLOCKS_SEAMED && j < CYNORM_BLOCK; j++)
+        FN(close_seam)(&l->seam[j], b->length * cynorm_itemsize(dtype));
+}
+
+CYNORM_INLINE void FN(leave)(const block_t *b, leaving_t *l, int j, int64_t at, vec v, int dtype, int64_t n, int part,
+                             int way) {
+    if (way == CYNORM_BLOCKS_SEAMED) FN(put_seamed)(&l->seam[j], at, v, n);
+    else FN(put_part)(b->dst[j] + at, v, dtype, n, way == CYNORM_BLOCKS_ANY && b->streaming, part, &l->even[j]);
+}
 
 /* `together`: of how many slabs powers are taken at once; `even`: what put_part keeps of each. */
 
 /* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
 CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
-                                     int together, int part, vec *even) {
+                                     int together, int part, leaving_t *l, int way) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + (i + (part == FN(ODD)) * VL) * reach;
     vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
@@ -53,29 +78,31 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
             if (part != FN(ODD)) __builtin_prefetch(b->src[reach + j + k] + at + b->src_ahead, 0, 2);
             omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
         }
-        if (!b->finish) continue;
+        if (way == CYNORM_BLOCKS_ANY && !b->finish) continue;
         FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL);
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++)
-            FN(put_part)(b->dst[j + k] + at, out[k], dtype, n, b->streaming, part, &even[j + k]);
+            FN(leave)(b, l, j + k, at, out[k], dtype, n, part, way);
     }
 }
 
-CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, int kind, int together) {
+CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, int kind, int together, int way) {
     const int64_t size = cynorm_itemsize(dtype);
-    vec even[CYNORM_BLOCK] = {0};
+    leaving_t l = {0};
     int64_t i = 0;
+    FN(open_leaving)(b, &l, way);
     if (dtype == CYNORM_BF16)
         for (; i + 2 * VL <= b->length; i += 2 * VL) {
             cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(EVEN), even);
-            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ODD), even);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(EVEN), &l, way);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ODD), &l, way);
         }
     for (; i + VL <= b->length; i += VL) {
-        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-        FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ALL), even);
+        if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ALL), &l, way);
     }
-    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, FN(ALL), even);
+    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, FN(ALL), &l, way);
+    FN(close_leaving)(b, &l, dtype, way);
 }
 
 /* Backward: diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach, in
@@ -119,7 +146,7 @@ CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, int64_t i, in
 }
 
 CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, int64_t i, int64_t n, int dtype, int reach,
-                                    int part, vec *even) {
+                                    int part, leaving_t *l, int way) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
     vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
@@ -133,30 +160,31 @@ CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, int64_
     for (int j = 0; j < 2 * reach; j++) FN(store)(kept + j * VL, terms[CYNORM_BLOCK + j]);
 #pragma GCC unroll 8
     for (int j = 0; j < reach; j++) FN(store)(kept + (2 * reach + j) * VL, weighted[CYNORM_BLOCK + j]);
-    if (!b->finish) return;
+    if (way == CYNORM_BLOCKS_ANY && !b->finish) return;
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j++) {
         const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
         const vec out = FN(diff_src_of)(&b->q, x, FN(sum_cells)(terms + j, reach), weighted[j]);
-        FN(put_part)(b->dst[j] + at, out, dtype, n, b->streaming, part, even + j);
+        FN(leave)(b, l, j, at, out, dtype, n, part, way);
     }
 }
 
-CYNORM_INLINE void FN(block_backward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
-                                      int together) {
+CYNORM_INLINE void FN(block_backward)(const block_t *b, leaving_t *l, int64_t i, int64_t n, int dtype, int reach, int kind,
+                                      int together, int way) {
     passing_t p;
     FN(block_omegas)(b, &p, i, n, dtype, reach, FN(ALL));
     FN(block_terms)(b, &p, i, n, dtype, reach, kind, together, FN(ALL));
-    FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL), NULL);
+    FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL), l, way);
 }
 
 /* Where memory is the limit, the stages of a vector, each a step after the one before: what comes late holds up nothing else. */
-CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, int dtype, int reach, int kind, int together) {
+CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, leaving_t *l, int dtype, int reach, int kind, int together,
+                                               int way) {
     const int64_t steps = b->length / VL;
     passing_t p = {{{0}}};
     for (int64_t t = 0; t < steps + 2; t++) {
-        cynorm_send_late(b->late, 0, CYNORM_BLOCK, t * VL * cynorm_itemsize(dtype));
-        if (t >= 2) FN(block_finish)(b, &p, (t - 2) * VL, VL, dtype, reach, FN(ALL), NULL);
+        if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, t * VL * cynorm_itemsize(dtype));
+        if (t >= 2) FN(block_finish)(b, &p, (t - 2) * VL, VL, dtype, reach, FN(ALL), l, way);
         if (t >= 1 && t <= steps) FN(block_terms)(b, &p, (t - 1) * VL, VL, dtype, reach, kind, together, FN(ALL));
         if (t < steps) FN(block_omegas)(b, &p, t * VL, VL, dtype, reach, FN(ALL));
     }
@@ -164,35 +192,40 @@ CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, int dtype, int 
 }
 
 /* Where arithmetic is, those of two vectors of each slab side by side: their addresses are taken once. */
-CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, int dtype, int reach, int kind, int together) {
+CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, leaving_t *l, int dtype, int reach, int kind, int together,
+                                                  int way) {
     const int halves = dtype == CYNORM_BF16, one = halves ? FN(EVEN) : FN(ALL), other = halves ? FN(ODD) : FN(ALL);
     const int64_t size = cynorm_itemsize(dtype), apart = halves ? 0 : VL;
     passing_t p, q;
-    vec even[CYNORM_BLOCK];
     int64_t i = 0;
     for (; i + 2 * VL <= b->length; i += 2 * VL) {
-        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-        if (!halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
+        if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        if (way != CYNORM_BLOCKS_SEAMED && !halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
         FN(block_omegas)(b, &p, i, VL, dtype, reach, one);
         FN(block_omegas)(b, &q, i + apart, VL, dtype, reach, other);
         FN(block_terms)(b, &p, i, VL, dtype, reach, kind, together, one);
         FN(block_terms)(b, &q, i + apart, VL, dtype, reach, kind, together, other);
-        FN(block_finish)(b, &p, i, VL, dtype, reach, one, even);
-        FN(block_finish)(b, &q, i + apart, VL, dtype, reach, other, even);
+        FN(block_finish)(b, &p, i, VL, dtype, reach, one, l, way);
+        FN(block_finish)(b, &q, i + apart, VL, dtype, reach, other, l, way);
     }
     return i;
 }
 
-CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together) {
+CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together, int way) {
+    const int64_t size = cynorm_itemsize(dtype);
+    leaving_t l = {0};
     int64_t i;
-    if (CYNORM_BLOCKS_LATE && dtype == CYNORM_COMPUTE) i = FN(blocks_backward_late)(b, dtype, reach, kind, together);
-    else i = FN(blocks_backward_abreast)(b, dtype, reach, kind, together);
+    FN(open_leaving)(b, &l, way);
+    if (CYNORM_BLOCKS_LATE && dtype == CYNORM_COMPUTE)
+        i = FN(blocks_backward_late)(b, &l, dtype, reach, kind, together, way);
+    else i = FN(blocks_backward_abreast)(b, &l, dtype, reach, kind, together, way);
     if (i + VL <= b->length) {
-        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * cynorm_itemsize(dtype));
-        FN(block_backward)(b, i, VL, dtype, reach, kind, together);
+        if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        FN(block_backward)(b, &l, i, VL, dtype, reach, kind, together, way);
         i += VL;
     }
-    if (i < b->length) FN(block_backward)(b, i, b->length - i, dtype, reach, kind, 1);
+    if (i < b->length) FN(block_backward)(b, &l, i, b->length - i, dtype, reach, kind, 1, way);
+    FN(close_leaving)(b, &l, dtype, way);
 }
 
 /* ---- compiled loops ---- */
@@ -202,7 +235,11 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
     static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
         const block_t b = *given;                                                                              \
         const int beta = kind;                                                                                 \
-        FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together);                                         \
+        if (FN(may_be_seamed)(CYNORM_##T) && b.seamed)                                                         \
+            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_SEAMED);               \
+        else if (b.finish && !b.streaming)                                                                     \
+            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_PLAIN);                \
+        else FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_ANY);                 \
     }
 CYNORM_TYPES(CYNORM_REACHES, CYNORM_BLOCK_LOOP)
 static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_TYPES(CYNORM_REACHES_OF, block)};
@@ -244,9 +281,10 @@ static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_a
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch; /* rows that are no one's */
     out_t out;
     FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, 1, unused + CYNORM_BLOCK * pitch);
+    seam_t seam[CYNORM_BLOCK];
     block_t b = {.kept = t->scratch, .length = out.row / size, .q = FN(coefficients_of)(t), .late = &out.late,
                  .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
-                 .streaming = out.streaming};
+                 .streaming = out.streaming, .seam = seam};
     void (*run)(const block_t *) = FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
     const char *src = t->src.data + src_at - out.overlap;
     const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
@@ -256,6 +294,8 @@ static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_a
         b.finish = c >= t->begin;
         for (int j = 0; j < CYNORM_BLOCK; j++)
             b.dst[j] = b.finish && c + j < t->end ? FN(row_of_dst)(&out, c + j) : unused + j * pitch;
+        b.seamed = b.finish && out.seamed;
+        for (int j = 0; b.seamed && j < CYNORM_BLOCK; j++) FN(open_seam)(&seam[j], &out, b.dst[j]);
         run(&b);
         if (b.finish) FN(leave_stage)(&out, c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end);
     }
@@ -265,3 +305,4 @@ static void FN(lrn_blocks)(const cynorm_lrn_tile *t, int backward) { FN(each_run
 
 #undef block_t
 #undef passing_t
+#undef leaving_t

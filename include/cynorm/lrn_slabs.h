@@ -49,7 +49,8 @@ typedef struct {
     real *cells;                          /* what one loop leaves for the next: squares or terms, their window sums */
     int64_t pitch;                        /* reals from a slab's cells to those of the next */
     coefficients q;
-    int streaming;
+    int streaming, seamed;                /* how dst leaves: lrn_stage.h */
+    seam_t seam[CYNORM_SLABS];
     const cynorm_late *late;              /* dst of the block before */
     real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64)));
 } slabs_t;
@@ -180,8 +181,8 @@ typedef struct {
 } slab_row;
 
 /* `together` vectors of it, the first v vectors on from element i; of n lanes. */
-CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, int64_t i, int64_t v, int64_t n, int dtype, int stage, int kind,
-                                    int together) {
+CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, int64_t v, int64_t n, int dtype, int stage,
+                                    int kind, int together, int seamed) {
     const int64_t size = cynorm_itemsize(dtype);
     real *cells = r->cells + v * VL, *weighted_row = r->weighted + v * VL;
     vec x[CYNORM_TOGETHER], g[CYNORM_TOGETHER], omega[CYNORM_TOGETHER], out[CYNORM_TOGETHER], weighted[CYNORM_TOGETHER];
@@ -201,16 +202,17 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, int64_t i, int64_t v, int
 #pragma GCC unroll 4
     for (int k = 0; k < together; k++) {
         char *dst = r->dst + (v + k) * r->dst_step;
-        if (stage != FN(SLAB_TERMS)) cynorm_send_late(r->late, r->row, r->row + 1, (i + (v + k) * VL) * size);
+        if (stage != FN(SLAB_TERMS) && !seamed) cynorm_send_late(r->late, r->row, r->row + 1, (i + (v + k) * VL) * size);
         if (stage == FN(SLAB_TERMS)) {
             FN(store)(weighted_row + k * VL, weighted[k]);
             FN(store)(cells + k * VL, FN(part)(out[k], (vec){0}, n));
-        } else FN(put_or_stream)(dst, out[k], dtype, n, r->streaming);
+        } else if (seamed) FN(put_seamed)(seam, (i + (v + k) * VL) * size, out[k], n);
+        else FN(put_or_stream)(dst, out[k], dtype, n, r->streaming);
     }
 }
 
 CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t others, int64_t n, int dtype, int stage,
-                                 int kind, int together) {
+                                 int kind, int together, int seamed) {
     const int64_t vectors = whole + others;
     const int terms = stage == FN(SLAB_TERMS), *range = terms ? b->terms : b->finish;
     for (int j = range[0], end = range[1]; j < end; j++) {
@@ -220,12 +222,17 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
                             terms ? NULL : b->dst[j] + at * b->dst_step,
                             b->cells + j * b->pitch, (terms ? b->weighted_out[j] : b->weighted[j]) + i,
                             b->src_step, b->diff_step, b->dst_step, b->diff_ahead, b->q, b->streaming, b->late, j};
+        seam_t seam = {0};
+        if (seamed) seam = b->seam[j];
         int64_t v = 0;
-        for (; v + together <= whole; v += together) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, together);
-        for (; v < whole; v++) FN(slab_vectors)(&r, i, v, VL, dtype, stage, kind, 1);
-        for (; v < vectors; v++) FN(slab_vectors)(&r, i, v, n, dtype, stage, kind, 1);
+#define SOME(n, count) FN(slab_vectors)(&r, &seam, i, v, n, dtype, stage, kind, count, seamed)
+        for (; v + together <= whole; v += together) SOME(VL, together);
+        for (; v < whole; v++) SOME(VL, 1);
+        for (; v < vectors; v++) SOME(n, 1);
+#undef SOME
+        if (seamed) b->seam[j] = seam;
     }
-    for (int64_t v = 0; !terms && range[1] < CYNORM_SLABS && v < vectors; v++)
+    for (int64_t v = 0; !terms && !seamed && range[1] < CYNORM_SLABS && v < vectors; v++)
         cynorm_send_late(b->late, range[1], CYNORM_SLABS, (i + v * VL) * cynorm_itemsize(dtype));
 }
 
@@ -314,7 +321,9 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
 #endif
 #define CYNORM_SLAB_POWERS(T, name, stage, kind, together)                                                             \
     CYNORM_SLAB_LOOP(stage##_##T##_##name, const int beta = kind;                                                      \
-                     FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together))
+                     if (FN(may_be_seamed)(CYNORM_##T) && FN(SLAB_##stage) != FN(SLAB_TERMS) && b->seamed)                 \
+                         FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 1);       \
+                     else FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 0))
 #define CYNORM_SLAB_LOOPS(T)                                                                                           \
     CYNORM_LOWS(CYNORM_SQUARES, T)                                                                                     \
     static __attribute__((noinline)) void FN(square_row_##T)(real *cells, const char *src, int64_t step,               \
@@ -571,7 +580,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     b->squares = FN(slab_sums_in)(sums, n, vectors);
     if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors);
     if (!along) memset(zeros, 0, (size_t)row * sizeof(real));
-    b->streaming = out.streaming, b->late = &out.late;
+    b->streaming = out.streaming, b->seamed = out.seamed, b->late = &out.late;
     b->cells = along ? along->cells : b->strip[0], b->pitch = along ? along->pitch : CYNORM_STRIP * VL;
     for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {
         const int64_t middle = c - t->right, done = c - late;
@@ -593,10 +602,12 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
+        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(open_seam)(&b->seam[j], &out, b->dst[j]);
         if (along) FN(block_by_rows)(b, &work, along);
         else FN(block_by_strips)(b, &work, out.row / size);
         FN(turn_blocks)(&b->squares);
         if (backward) FN(turn_blocks)(&b->term_sums);
+        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(close_seam)(&b->seam[j], out.row);
         if (work.finishes) FN(leave_stage)(&out, done + b->finish[1]);
     }
 }

@@ -1,6 +1,7 @@
 /* LRN: rows of dst on their way past the cache, a block of slabs at a time. A template, see types.h.
  *
- * Rows that begin and end at lines leave as they are made. Others are made in a stage. Stores past the cache wait for
+ * Rows that begin and end at lines leave as they are made, and so do long ones where a vector is as long as a line: that is
+ * the end of one vector, then, and what begins the next (seam_t). Others are made in a stage. Stores past the cache wait for
  * memory, and nothing else runs while a burst of them does, so that a stage's lines leave one by one while the next
  * block is worked on. Of a line that two tiles share the later one makes the whole: it begins a line earlier. */
 
@@ -24,13 +25,71 @@ CYNORM_INLINE void cynorm_send_late(const cynorm_late *late, int begin, int end,
 typedef struct {
     const cynorm_lrn_tile *t;
     int slabs;              /* of a block */
-    int streaming, staged;  /* whether dst goes past the cache as it is made, or through the stage */
+    int streaming, seamed, staged; /* whether dst goes past the cache as it is made, across lines, or through the stage */
     int together;           /* whether rows lie side by side: as many slabs as the stage holds then leave at once */
     int64_t overlap, row;   /* bytes that a row begins before the tile's; of a row */
     int64_t most, sent;     /* slabs that the stage holds; the first of them */
     char *dst, *stage, *other; /* one stage is filled while the other is sent */
     cynorm_late late;
 } out_t;
+
+/* A row of dst whose vectors lie across lines. */
+#define seam_t FN(cynorm_lrn_seam)
+typedef struct {
+    char *line;          /* where the line begins that the row begins in */
+    ivec lanes;          /* of two vectors that follow one another, those of a line */
+    int64_t first;       /* lanes of the first one in that line */
+    int head, tail;      /* whether what is no whole line, at the row's ends, is written */
+    vec before, rest;    /* the vector before; elements that are no whole vector */
+} seam_t;
+
+/* Half types gain nothing: a vector of theirs is half a line. */
+CYNORM_INLINE int FN(may_be_seamed)(int dtype) { return CYNORM_VBYTES == 64 && dtype == CYNORM_COMPUTE; }
+
+static void FN(open_seam)(seam_t *s, const out_t *o, char *dst) {
+#if CYNORM_VBYTES == 64
+    const int64_t past = (intptr_t)dst & 63;
+    s->line = dst - past, s->first = VL - past / (int64_t)sizeof(real);
+    s->lanes = FN(lanes_from)(s->first);
+    s->head = !o->t->before, s->tail = !o->t->after;
+    s->before = s->rest = (vec){0};
+#else
+    (void)s, (void)o, (void)dst;
+#endif
+}
+
+/* n lanes of v, at a byte of the row; after what comes before it. */
+CYNORM_INLINE void FN(put_seamed)(seam_t *s, int64_t at, vec v, int64_t n) {
+#if CYNORM_VBYTES == 64
+    if (n < VL) {
+        s->rest = v;
+        return;
+    }
+    const vec line = FN(picked)(s->before, v, s->lanes);
+    if (at) cynorm_stream(s->line + at, &line, CYNORM_VBYTES);
+    else if (s->head) FN(put)(s->line + CYNORM_VBYTES - s->first * (int64_t)sizeof(real), v, CYNORM_COMPUTE, s->first);
+    s->before = v;
+#else
+    (void)s, (void)at, (void)v, (void)n;
+#endif
+}
+
+/* The end of a row of so many bytes. */
+CYNORM_INLINE void FN(close_seam)(const seam_t *s, int64_t row) {
+#if CYNORM_VBYTES == 64
+    const int64_t at = row & -64, n = (row & 63) / (int64_t)sizeof(real);
+    vec line = FN(picked)(s->before, s->rest, s->lanes);
+    int64_t left = VL - s->first + n;
+    char *p = s->line + at;
+    if (left >= VL) {
+        cynorm_stream(p, &line, CYNORM_VBYTES);
+        line = FN(picked)(s->rest, s->rest, s->lanes), p += CYNORM_VBYTES, left -= VL;
+    }
+    if (s->tail) FN(put)(p, line, CYNORM_COMPUTE, left);
+#else
+    (void)s, (void)row;
+#endif
+}
 
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
@@ -50,6 +109,8 @@ static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int sl
     o->staged = rows && t->streaming && !by_lines && (o->together || before + row + t->after * size >= CYNORM_STREAM_LEAST);
     o->overlap = o->staged && t->before ? 64 : 0;
     o->row = row + o->overlap;
+    o->seamed = o->staged && FN(may_be_seamed)(t->dst.dtype) && FN(of_whole_elements)(&t->dst) && o->row >= CYNORM_STREAM_LEAST;
+    if (o->seamed) o->staged = 0;
     o->most = o->together && CYNORM_STAGE > slabs * o->row ? CYNORM_STAGE / o->row : slabs;
     o->sent = t->begin;
     o->dst = dst - o->overlap;
@@ -60,10 +121,10 @@ static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int sl
 /* Where dst of slab v is made. */
 static char *FN(row_of_dst)(const out_t *o, int64_t v) {
     char *at = o->dst + v * o->t->dst.streamed;
-    if (!o->staged) return at;
+    if (!o->staged && !o->seamed) return at;
     if (!o->t->before) __builtin_prefetch(at, 1); /* lines that are written in part */
     if (!o->t->after) __builtin_prefetch(at + o->row - 1, 1);
-    return o->stage + (v - o->sent) * o->row;
+    return o->staged ? o->stage + (v - o->sent) * o->row : at;
 }
 
 /* Up to `late` bytes of each piece, whole lines, leave while the next block is worked on, the rest now. */

@@ -4,12 +4,16 @@
  * A row of level 1 is taken at a time, by walks over its entries, one vector of level 0 each: the cells beside a vector are
  * the walk's last ones, and the sums along it wait in scratch for the rows that follow. Squares, terms and what these finish
  * have loops of their own, short enough for the core to look several vectors ahead. Where a vector of reals is half a line,
- * two walks go side by side. */
+ * two walks go side by side.
+ *
+ * Where it is a line, and entries of dst follow on but do not begin at lines, walks do: one then goes along where the last
+ * channels of an entry lie beside the first ones of the next, from the first channels of a row to the last ones. */
 
 #ifndef CYNORM_LRN_WALKS_H
 #define CYNORM_LRN_WALKS_H
-/* The most rows, and bytes of them, that a walk takes at a time; entries of a row, where memory is the limit. */
-enum { CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17, CYNORM_WALK_PIECE = 16 };
+/* The most rows, and bytes of them, that a walk takes at a time; of scratch, the most that it keeps for that backward; of a row
+ * of scratch, what each stage takes where memory is the limit. */
+enum { CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17, CYNORM_WALK_NEAR = 45056, CYNORM_WALK_PIECE = 512 };
 #endif
 
 enum { FN(BESIDE) = CYNORM_VBYTES == 32 ? 2 : 1 };
@@ -22,6 +26,7 @@ typedef struct {
     const char *src_ahead, *diff_ahead;           /* what is prefetched, of the next slab */
     int64_t src_ahead_step, diff_ahead_step;
     int64_t entries, lanes;
+    int64_t lead; /* lanes that belong to the entry before, or 0: the first step has none of these, the last no others */
     /* rows of scratch: sums of squares and of terms of the slabs of a window, the newest last */
     real *squares[2 * CYNORM_REACH + 1], *terms[2 * CYNORM_REACH + 1], *weighted_out;
     const real *weighted;
@@ -30,6 +35,28 @@ typedef struct {
     coefficients q;
     int streaming;
 } walk_t;
+
+CYNORM_INLINE int FN(may_straddle)(int dtype) { return CYNORM_VBYTES == 64 && dtype == CYNORM_COMPUTE; }
+
+/* The lanes that step p of such a walk has, of a vector at x; of v, to dst; others are zero, or left alone. */
+CYNORM_INLINE int FN(at_edge)(const walk_t *w, int64_t p, int straddles) { return straddles && (!p || p == w->entries - 1); }
+static __attribute__((noinline)) vec FN(get_edge)(const walk_t *w, int64_t p, const char *x) {
+    real part[VL] = {0};
+    const int64_t from = p ? 0 : w->lead, to = p ? w->lead : VL;
+    memcpy(part + from, x + from * (int64_t)sizeof(real), (size_t)(to - from) * sizeof(real));
+    return FN(load)(part);
+}
+static __attribute__((noinline)) void FN(put_edge)(const walk_t *w, int64_t p, char *dst, vec v) {
+    const int64_t from = p ? 0 : w->lead, to = p ? w->lead : VL, size = (int64_t)sizeof(real);
+    memcpy(dst + from * size, (const char *)&v + from * size, (size_t)((to - from) * size));
+}
+static inline vec FN(part_of_edge)(const walk_t *w, int64_t p, vec v) {
+    const ivec before = FN(first)(w->lead);
+    return (vec)((ivec)v & (p ? before : ~before));
+}
+CYNORM_INLINE vec FN(get_step)(const walk_t *w, int64_t p, const char *x, int dtype, int64_t n, int straddles) {
+    return FN(at_edge)(w, p, straddles) ? FN(get_edge)(w, p, x) : FN(get)(x, dtype, n);
+}
 
 /* The window sum that `next` completes; *s: the cell before it, and sums of pairs that end there, one before, ... */
 CYNORM_INLINE vec FN(walk_sum)(vec *s, vec next, int reach) {
@@ -48,7 +75,7 @@ CYNORM_INLINE vec FN(sum_slabs)(real *const *rows, int64_t at, int reach) {
 /* Steps [from, to) of a walk, of `count` of them side by side; sums along it come `reach` steps late, so that a row of scratch
  * begins with as many that are no one's, and past the last entry there are as many steps more. s: what walk_sum keeps. */
 CYNORM_INLINE void FN(walk_squares)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
-                                    int reach) {
+                                    int reach, int straddles) {
     const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
     real *out = w->squares[2 * reach] - reach * VL;
     int64_t p = from;
@@ -56,7 +83,7 @@ CYNORM_INLINE void FN(walk_squares)(const walk_t *w, vec (*s)[4], int64_t from, 
         const char *x = w->newest + p * w->src_step;
         __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2);
         CYNORM_EACH_WALK {
-            const vec next = FN(get)(x + k * vector, dtype, n);
+            const vec next = FN(get_step)(w, p, x + k * vector, dtype, n, straddles);
             FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], next * next, reach));
         }
     }
@@ -64,7 +91,7 @@ CYNORM_INLINE void FN(walk_squares)(const walk_t *w, vec (*s)[4], int64_t from, 
 }
 
 CYNORM_INLINE void FN(walk_terms)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
-                                  int reach, int kind) {
+                                  int reach, int kind, int straddles) {
     const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
     real *out = w->terms[2 * reach] - reach * VL;
     vec omega[2], x[2], g[2], term[2], weighted[2];
@@ -74,9 +101,11 @@ CYNORM_INLINE void FN(walk_terms)(const walk_t *w, vec (*s)[4], int64_t from, in
         __builtin_prefetch(w->diff_ahead + p * w->diff_ahead_step, 0, 2);
         CYNORM_EACH_WALK {
             omega[k] = FN(omega_of)(&w->q, FN(sum_slabs)(w->squares, k * w->beside + p * VL, reach), n);
-            x[k] = FN(get)(src + k * vector, dtype, n), g[k] = FN(get)(diff_dst + k * vector, dtype, n);
+            x[k] = FN(get_step)(w, p, src + k * vector, dtype, n, straddles);
+            g[k] = FN(get_step)(w, p, diff_dst + k * vector, dtype, n, straddles);
         }
         FN(terms_of)(&w->q, term, omega, g, x, NULL, count, kind, weighted);
+        if (FN(at_edge)(w, p, straddles)) term[0] = FN(part_of_edge)(w, p, term[0]);
         CYNORM_EACH_WALK {
             FN(store)(w->weighted_out + k * w->beside + p * VL, weighted[k]);
             FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], FN(part)(term[k], (vec){0}, n), reach));
@@ -86,42 +115,44 @@ CYNORM_INLINE void FN(walk_terms)(const walk_t *w, vec (*s)[4], int64_t from, in
 }
 
 CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, int count, int64_t n, int dtype, int reach,
-                                   int kind, int backward) {
+                                   int kind, int backward, int straddles) {
     const int64_t vector = VL * cynorm_itemsize(dtype);
     vec x[2], sum[2], out[2];
     for (int64_t p = from; p < to; p++) {
         const char *src = w->src + p * w->src_step;
         char *dst = w->dst + p * w->dst_step;
         CYNORM_EACH_WALK {
-            x[k] = FN(get)(src + k * vector, dtype, n);
+            x[k] = FN(get_step)(w, p, src + k * vector, dtype, n, straddles);
             sum[k] = FN(sum_slabs)(backward ? w->terms : w->squares, k * w->beside + p * VL, reach);
             if (backward) out[k] = FN(diff_src_of)(&w->q, x[k], sum[k], FN(load)(w->weighted + k * w->beside + p * VL));
             else sum[k] = FN(omega_of)(&w->q, sum[k], n);
         }
         if (!backward) FN(times_powers)(out, x, sum, count, kind, w->q.beta, dtype, NULL);
-        CYNORM_EACH_WALK FN(put_or_stream)(dst + k * vector, out[k], dtype, n, w->streaming);
+        if (FN(at_edge)(w, p, straddles)) FN(put_edge)(w, p, dst, out[0]);
+        else CYNORM_EACH_WALK FN(put_or_stream)(dst + k * vector, out[k], dtype, n, w->streaming);
     }
 }
 
 /* By pieces of a row, where memory is the limit, so that it is read and written all the time and not by turns. */
-CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int backward) {
+CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int backward,
+                            int straddles) {
     const int64_t squares = w->entries + reach, late = (1 + backward) * reach, steps = w->entries + late;
     vec s[2][4] = {{{0}}}, t[2][4] = {{{0}}};
     for (int64_t from = 0, to; from < steps; from = to) {
         to = from + w->piece < steps ? from + w->piece : steps;
         const int64_t of_terms = from > reach ? from - reach : 0, done = from > late ? from - late : 0;
-        if (w->newest) FN(walk_squares)(w, s, from, to < squares ? to : squares, count, n, dtype, reach);
-        if (backward && w->middle) FN(walk_terms)(w, t, of_terms, to - reach, count, n, dtype, reach, kind);
-        if (w->src) FN(walk_finish)(w, done, to - late, count, n, dtype, reach, kind, backward);
+        if (w->newest) FN(walk_squares)(w, s, from, to < squares ? to : squares, count, n, dtype, reach, straddles);
+        if (backward && w->middle) FN(walk_terms)(w, t, of_terms, to - reach, count, n, dtype, reach, kind, straddles);
+        if (w->src) FN(walk_finish)(w, done, to - late, count, n, dtype, reach, kind, backward, straddles);
     }
 }
 
-CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind) {
-    FN(walk)(w, count, n, dtype, reach, kind, 0);
+CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int straddles) {
+    FN(walk)(w, count, n, dtype, reach, kind, 0, straddles);
 }
 
-CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind) {
-    FN(walk)(w, count, n, dtype, reach, kind, 1);
+CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int straddles) {
+    FN(walk)(w, count, n, dtype, reach, kind, 1, straddles);
 }
 
 /* ---- compiled loops ---- */
@@ -130,9 +161,11 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int 
     static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
         const walk_t w = *given;                                                                               \
         const int beta = kind;                                                                                 \
-        if (FN(BESIDE) > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta);              \
-        else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta);                      \
-        else FN(walk_##direction)(&w, 1, w.lanes, CYNORM_##T, reach, beta);                                    \
+        if (FN(BESIDE) > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta, 0);           \
+        else if (FN(may_straddle)(CYNORM_##T) && w.lead)                                                       \
+            FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 1);                                       \
+        else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 0);                   \
+        else FN(walk_##direction)(&w, 1, w.lanes, CYNORM_##T, reach, beta, 0);                                 \
     }
 CYNORM_TYPES(CYNORM_REACHES, CYNORM_WALK_LOOP)
 static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_TYPES(CYNORM_REACHES_OF, walks)};
@@ -144,12 +177,21 @@ static void (*const FN(walk_loops)[][2][2][3])(const walk_t *) = {CYNORM_TYPES(C
 static int64_t FN(walk_rows)(const cynorm_lrn_tile *t, int backward) {
     return (backward ? 5 : 2) * t->left + (backward ? 3 : 1);
 }
-static int64_t FN(walk_row)(const cynorm_lrn_tile *t) { return (t->count[1] + t->left) * VL; }
+static int64_t FN(walk_row)(const cynorm_lrn_tile *t) { return (t->count[1] + 1 + t->left) * VL; }
 static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
     return (t->count[0] + VL - 1) / VL * FN(walk_rows)(t, backward) * FN(walk_row)(t) * (int64_t)sizeof(real);
 }
 static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
     return (size_t)(FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
+}
+
+/* Elements by which walks begin before their rows, to begin at lines of dst: whose entries follow on, as those of all operands
+ * do, and are whole lines. */
+static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
+    const int64_t entry = t->count[0] * (int64_t)sizeof(real), lines = entry | t->dst.streamed | t->dst.stride[2];
+    if (!t->streaming || !FN(may_straddle)(t->dst.dtype) || !FN(of_whole_elements)(&t->dst) || lines & 63) return 0;
+    if (t->src.stride[1] != entry || t->dst.stride[1] != entry || (backward && t->diff_dst.stride[1] != entry)) return 0;
+    return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }
 
 /* The walks of a row, over each vector of level 0, keep their own rows of scratch, and take a block of rows one after the
@@ -160,20 +202,23 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int64_t walks = (t->count[0] + VL - 1) / VL, full = t->count[0] / VL;
     const int64_t late = (1 + backward) * reach, first = t->begin - late;
     const int64_t kept = FN(walk_row)(t), kept_of_walk = FN(walk_rows)(t, backward) * kept;
-    const int by_lines = FN(by_lines)(t, entry, vector);
+    const int64_t lead = FN(lead_of)(t, backward);
+    const int by_lines = lead || FN(by_lines)(t, entry, vector);
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
     char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
     const int64_t fit = CYNORM_WALK / row, most = fit < CYNORM_WALK_MOST ? fit : CYNORM_WALK_MOST;
-    const int alone = FN(BESIDE) == 1 && (backward || vector < 64), pieces = FN(BESIDE) > 1 && dtype == CYNORM_COMPUTE;
+    const int far = backward && kept_of_walk * (int64_t)sizeof(real) > CYNORM_WALK_NEAR;
+    const int alone = FN(BESIDE) == 1 && (vector < 64 || far);
+    const int pieces = CYNORM_VBYTES == 64 || (FN(BESIDE) > 1 && dtype == CYNORM_COMPUTE);
     const int64_t block = staged || alone || most < 1 ? 1 : most; /* rows */
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
-                .entries = t->count[1], .piece = t->streaming && pieces ? CYNORM_WALK_PIECE : t->count[1] + late,
+                .piece = t->streaming && pieces ? CYNORM_WALK_PIECE / CYNORM_VBYTES : t->count[1] + 1 + late,
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
     /* a walk's share of what is prefetched; of entries that follow on, in the order of memory: the core's own prefetchers
      * run ahead of that */
     const int64_t share = entry / walks;
 #define AHEAD(name, row)                                                                                       \
-    w.name##_ahead = (row) + walk * (w.name##_step == entry ? share * w.entries : vector);                     \
+    w.name##_ahead = (row) + walk * (w.name##_step == entry ? share * t->count[1] : vector);                   \
     w.name##_ahead_step = w.name##_step == entry ? share * count : w.name##_step
     void (*run)(const walk_t *) = FN(walk_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
     for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
@@ -184,7 +229,9 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
             end = begin + block < t->end + late ? begin + block : t->end + late;
             for (int64_t walk = 0, count; walk < walks; walk += count) {
                 real *rows = (real *)t->scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
+                const int64_t at = walk * vector - lead * size;
                 w.lanes = walk < full ? VL : t->count[0] - walk * VL;
+                w.lead = walk ? 0 : lead, w.entries = t->count[1] + (w.lead > 0);
                 count = walk + FN(BESIDE) <= full ? FN(BESIDE) : 1;
                 w.beside = count > 1 ? kept_of_walk : 0;
                 for (int64_t v = begin; v < end; v++) {
@@ -197,11 +244,11 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                     }
                     w.weighted_out = terms_rows + (window + turn % (reach + 1)) * kept;
                     w.weighted = terms_rows + (window + (turn + 1) % (reach + 1)) * kept;
-                    w.newest = squares ? src + v * t->src.streamed + walk * vector : NULL;
-                    w.middle = terms ? src + middle * t->src.streamed + walk * vector : NULL;
-                    w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + walk * vector : NULL;
-                    w.src = finish ? src + done * t->src.streamed + walk * vector : NULL;
-                    w.dst = (staged ? stage : dst + done * t->dst.streamed) + walk * vector;
+                    w.newest = squares ? src + v * t->src.streamed + at : NULL;
+                    w.middle = terms ? src + middle * t->src.streamed + at : NULL;
+                    w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + at : NULL;
+                    w.src = finish ? src + done * t->src.streamed + at : NULL;
+                    w.dst = (staged ? stage : dst + done * t->dst.streamed) + at;
                     AHEAD(src, src + (v + block) * t->src.streamed);
                     if (backward) {
                         AHEAD(diff, diff_dst + (middle + block) * t->diff_dst.streamed);

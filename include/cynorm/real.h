@@ -33,8 +33,8 @@
 #if CYNORM_OPERATORS
 #include "activation.h"
 #include "lrn.h"
-#include "lrn_stage.h"
 #include "lrn_window.h"
+#include "lrn_stage.h"
 #include "lrn_far.h"
 #include "lrn_loops.h"
 #include "lrn_blocks.h"
