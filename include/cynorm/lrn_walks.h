@@ -36,8 +36,6 @@ typedef struct {
     int streaming;
 } walk_t;
 
-CYNORM_INLINE int FN(may_straddle)(int dtype) { return CYNORM_VBYTES == 64 && dtype == CYNORM_COMPUTE; }
-
 /* The lanes that step p of such a walk has, of a vector at x; of v, to dst; others are zero, or left alone. */
 CYNORM_INLINE int FN(at_edge)(const walk_t *w, int64_t p, int straddles) { return straddles && (!p || p == w->entries - 1); }
 static __attribute__((noinline)) vec FN(get_edge)(const walk_t *w, int64_t p, const char *x) {
@@ -162,7 +160,7 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int 
         const walk_t w = *given;                                                                               \
         const int beta = kind;                                                                                 \
         if (FN(BESIDE) > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta, 0);           \
-        else if (FN(may_straddle)(CYNORM_##T) && w.lead)                                                       \
+        else if (FN(is_line)(CYNORM_##T) && w.lead)                                                       \
             FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 1);                                       \
         else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 0);                   \
         else FN(walk_##direction)(&w, 1, w.lanes, CYNORM_##T, reach, beta, 0);                                 \
@@ -189,7 +187,7 @@ static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
  * do, and are whole lines. */
 static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
     const int64_t entry = t->count[0] * (int64_t)sizeof(real), lines = entry | t->dst.streamed | t->dst.stride[2];
-    if (!t->streaming || !FN(may_straddle)(t->dst.dtype) || !FN(of_whole_elements)(&t->dst) || lines & 63) return 0;
+    if (!t->streaming || !FN(is_line)(t->dst.dtype) || !FN(of_whole_elements)(&t->dst) || lines & 63) return 0;
     if (t->src.stride[1] != entry || t->dst.stride[1] != entry || (backward && t->diff_dst.stride[1] != entry)) return 0;
     return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }
