@@ -28,7 +28,7 @@ typedef struct {
     coefficients q;
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
     int seamed;              /* whether dst lies across lines, */
-    seamed_t *seam;            /* these; else: */
+    seamed_t *seam;          /* these; else: */
     const cynorm_late *late; /* dst of the block before */
 } block_t;
 

@@ -321,7 +321,7 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
 #endif
 #define CYNORM_SLAB_POWERS(T, name, stage, kind, together)                                                             \
     CYNORM_SLAB_LOOP(stage##_##T##_##name, const int beta = kind;                                                      \
-                     if (FN(is_line)(CYNORM_##T) && FN(SLAB_##stage) != FN(SLAB_TERMS) && b->seamed)                 \
+                     if (FN(is_line)(CYNORM_##T) && FN(SLAB_##stage) != FN(SLAB_TERMS) && b->seamed)                   \
                          FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 1);       \
                      else FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 0))
 #define CYNORM_SLAB_LOOPS(T)                                                                                           \

@@ -1,9 +1,9 @@
 /* LRN: rows of dst on their way past the cache, a block of slabs at a time. A template, see types.h.
  *
- * Rows that begin and end at lines leave as they are made, and so do long ones where a vector is as long as a line: those
- * lie across lines (lrn_seam.h). Others are made in a stage. Stores past the cache wait for
- * memory, and nothing else runs while a burst of them does, so that a stage's lines leave one by one while the next
- * block is worked on. Of a line that two tiles share the later one makes the whole: it begins a line earlier. */
+ * Rows that begin and end at lines leave as they are made, and so do long ones where a vector is as long as a line, across
+ * lines (lrn_seam.h). Others are made in a stage. Stores past the cache wait for memory, and nothing else runs while a burst
+ * of them does, so that a stage's lines leave one by one while the next block is worked on. Of a line that two tiles share
+ * the later one makes the whole: it begins a line earlier. */
 
 #ifndef CYNORM_LRN_STAGE_H
 #define CYNORM_LRN_STAGE_H

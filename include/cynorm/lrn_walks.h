@@ -160,7 +160,7 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int 
         const walk_t w = *given;                                                                               \
         const int beta = kind;                                                                                 \
         if (FN(BESIDE) > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta, 0);           \
-        else if (FN(is_line)(CYNORM_##T) && w.lead)                                                       \
+        else if (FN(is_line)(CYNORM_##T) && w.lead)                                                            \
             FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 1);                                       \
         else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 0);                   \
         else FN(walk_##direction)(&w, 1, w.lanes, CYNORM_##T, reach, beta, 0);                                 \
