@@ -28,28 +28,28 @@ typedef struct {
     coefficients q;
     int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
     int seamed;              /* whether dst lies across lines, */
-    seamed_t *seam;          /* these; else: */
+    seam_t *seam;            /* these; else: */
     const cynorm_late *late; /* dst of the block before */
 } block_t;
 
 /* dst on its way to memory: of each slab the even vector of a pair, and what lies across lines. */
 #define leaving_t FN(cynorm_lrn_leaving)
-typedef struct { vec even[CYNORM_BLOCK]; seamed_t seam[CYNORM_BLOCK]; } leaving_t;
+typedef struct { vec even[CYNORM_BLOCK]; seam_t seam[CYNORM_BLOCK]; } leaving_t;
 
 CYNORM_INLINE void FN(open_leaving)(const block_t *b, leaving_t *l, int way) {
 #pragma GCC unroll 8
     for (int j = 0; way == CYNORM_BLOCKS_SEAMED && j < CYNORM_BLOCK; j++) l->seam[j] = b->seam[j];
 }
 
-CYNORM_INLINE void FN(close_leaving)(const block_t *b, leaving_t *l, int dtype, int way) {
+CYNORM_INLINE void FN(close_leaving)(const block_t *b, const leaving_t *l, int dtype, int way) {
 #pragma GCC unroll 8
     for (int j = 0; way == CYNORM_BLOCKS_SEAMED && j < CYNORM_BLOCK; j++)
-        FN(close_row)(&l->seam[j], b->length * cynorm_itemsize(dtype));
+        FN(close_seam)(&l->seam[j], b->length * cynorm_itemsize(dtype));
 }
 
 CYNORM_INLINE void FN(leave)(const block_t *b, leaving_t *l, int j, int64_t at, vec v, int dtype, int64_t n, int part,
                              int way) {
-    if (way == CYNORM_BLOCKS_SEAMED) FN(put_in_row)(&l->seam[j], at, v, n);
+    if (way == CYNORM_BLOCKS_SEAMED) FN(put_seamed)(&l->seam[j], at, v, n);
     else FN(put_part)(b->dst[j] + at, v, dtype, n, way == CYNORM_BLOCKS_ANY && b->streaming, part, &l->even[j]);
 }
 
@@ -281,7 +281,7 @@ static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_a
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch; /* rows that are no one's */
     out_t out;
     FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, 1, unused + CYNORM_BLOCK * pitch);
-    seamed_t seam[CYNORM_BLOCK];
+    seam_t seam[CYNORM_BLOCK];
     block_t b = {.kept = t->scratch, .length = out.row / size, .q = FN(coefficients_of)(t), .late = &out.late,
                  .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
                  .streaming = out.streaming, .seam = seam};
@@ -295,7 +295,7 @@ static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_a
         for (int j = 0; j < CYNORM_BLOCK; j++)
             b.dst[j] = b.finish && c + j < t->end ? FN(row_of_dst)(&out, c + j) : unused + j * pitch;
         b.seamed = b.finish && out.seamed;
-        for (int j = 0; b.seamed && j < CYNORM_BLOCK; j++) FN(open_row)(&seam[j], &out, b.dst[j]);
+        for (int j = 0; b.seamed && j < CYNORM_BLOCK; j++) FN(open_seam)(&seam[j], &out, b.dst[j]);
         run(&b);
         if (b.finish) FN(leave_stage)(&out, c + CYNORM_BLOCK < t->end ? c + CYNORM_BLOCK : t->end);
     }

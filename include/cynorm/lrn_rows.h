@@ -18,9 +18,14 @@ enum { CYNORM_FAR_WINDOW = 6 }; /* among the loops for windows, that of those wh
 #define row_loop_t FN(cynorm_lrn_row_loop)
 #define strip_t FN(cynorm_lrn_row_strip)
 typedef struct { int64_t row, rows, from, to, most; } strip_t; /* vectors [from, to) of rows; most: how many rows */
-/* dst past the cache, across lines, and where the rows begin and end that follow one another there. */
+/* dst past the cache, where lines begin within its vectors: a line is the end of one and what begins the next. */
 #define across_t FN(cynorm_lrn_across)
-typedef struct { seam_t seam; char *begin, *end; } across_t;
+typedef struct {
+    vec before;                 /* the vector before, as it is stored */
+    ivec lanes;                 /* of both, those of a line */
+    int64_t first;              /* how many of a vector come before the next line */
+    char *begin, *end;          /* of the run: rows that follow one another */
+} across_t;
 struct FN(cynorm_lrn_rows);
 typedef void row_loop_t(const struct FN(cynorm_lrn_rows) *, const strip_t *, int64_t from, int64_t to, vec *);
 typedef struct FN(cynorm_lrn_rows) {
@@ -110,24 +115,45 @@ CYNORM_INLINE vec FN(stored)(const vec *out, int dtype, int halves) {
     return out[0];
 }
 
+/* The `bytes` of a line, or of half of one, that end a stored vector and begin the next. */
+CYNORM_INLINE vec FN(across_of)(const across_t *a, vec next, int64_t bytes) {
+#if defined(__AVX512F__) && !CYNORM_DOUBLE
+    if (bytes == 32) {
+#define HALF(v) _mm512_castsi512_si256((__m512i)(v))
+        return (vec)_mm512_castsi256_si512(_mm256_permutex2var_epi32(HALF(a->before), HALF(a->lanes), HALF(next)));
+#undef HALF
+    }
+#endif
+    (void)bytes;
+    return FN(picked)(a->before, next, a->lanes);
+}
 #endif
 
 CYNORM_INLINE void FN(put_across)(across_t *a, char *p, const vec *out, int dtype, int halves) {
 #if CYNORM_PICKS
     const int64_t bytes = FN(bytes_at_once)(dtype, halves);
-    char *line = (char *)((intptr_t)p & -bytes);
-    FN(put_seamed)(&a->seam, p, line, FN(stored)(out, dtype, halves), p == a->begin, a->seam.first, bytes);
+    const vec v = FN(stored)(out, dtype, halves), line = FN(across_of)(a, v, bytes);
+    if (__builtin_expect(p == a->begin, 0)) FN(put)(p, v, CYNORM_COMPUTE, a->first);
+    else cynorm_stream((char *)((intptr_t)p & -bytes), &line, (size_t)bytes);
+    a->before = v;
 #else
     (void)a, (void)p, (void)out, (void)dtype, (void)halves;
 #endif
 }
 
-/* Before a row at dst, or none: unless it follows on, the end of a run and a new one. */
+/* Before a row at dst, or none: unless it follows on, what the last vector has beyond its last line, and a new run. */
 static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
+#if CYNORM_PICKS
+    const int64_t size = (int64_t)sizeof(real), lanes = bytes / size, left = lanes - a->first;
     if (dst && dst == a->end) return;
-    if (a->end) FN(close_seam)(&a->seam, a->end, (vec){0}, 0, 1, bytes);
-    FN(open_seam)(&a->seam, dst, bytes);
+    if (a->end) FN(put)(a->end - left * size, FN(across_of)(a, a->before, bytes), CYNORM_COMPUTE, left);
+    a->first = (-(intptr_t)dst & (bytes - 1)) / size;
+    if (!a->first) a->first = lanes;
+    a->lanes = FN(lanes_from)(a->first);
     a->begin = dst;
+#else
+    (void)a, (void)dst, (void)bytes;
+#endif
 }
 
 /* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */

@@ -50,7 +50,7 @@ typedef struct {
     int64_t pitch;                        /* reals from a slab's cells to those of the next */
     coefficients q;
     int streaming, seamed;                /* how dst leaves: lrn_stage.h */
-    seamed_t seam[CYNORM_SLABS];
+    seam_t seam[CYNORM_SLABS];
     const cynorm_late *late;              /* dst of the block before */
     real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64)));
 } slabs_t;
@@ -181,7 +181,7 @@ typedef struct {
 } slab_row;
 
 /* `together` vectors of it, the first v vectors on from element i; of n lanes. */
-CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seamed_t *seam, int64_t i, int64_t v, int64_t n, int dtype, int stage,
+CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, int64_t v, int64_t n, int dtype, int stage,
                                     int kind, int together, int seamed) {
     const int64_t size = cynorm_itemsize(dtype);
     real *cells = r->cells + v * VL, *weighted_row = r->weighted + v * VL;
@@ -206,7 +206,7 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seamed_t *seam, int64_t i
         if (stage == FN(SLAB_TERMS)) {
             FN(store)(weighted_row + k * VL, weighted[k]);
             FN(store)(cells + k * VL, FN(part)(out[k], (vec){0}, n));
-        } else if (seamed) FN(put_in_row)(seam, (i + (v + k) * VL) * size, out[k], n);
+        } else if (seamed) FN(put_seamed)(seam, (i + (v + k) * VL) * size, out[k], n);
         else FN(put_or_stream)(dst, out[k], dtype, n, r->streaming);
     }
 }
@@ -222,7 +222,7 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
                             terms ? NULL : b->dst[j] + at * b->dst_step,
                             b->cells + j * b->pitch, (terms ? b->weighted_out[j] : b->weighted[j]) + i,
                             b->src_step, b->diff_step, b->dst_step, b->diff_ahead, b->q, b->streaming, b->late, j};
-        seamed_t seam = {0};
+        seam_t seam = {0};
         if (seamed) seam = b->seam[j];
         int64_t v = 0;
 #define SOME(n, count) FN(slab_vectors)(&r, &seam, i, v, n, dtype, stage, kind, count, seamed)
@@ -602,12 +602,12 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
-        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(open_row)(&b->seam[j], &out, b->dst[j]);
+        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(open_seam)(&b->seam[j], &out, b->dst[j]);
         if (along) FN(block_by_rows)(b, &work, along);
         else FN(block_by_strips)(b, &work, out.row / size);
         FN(turn_blocks)(&b->squares);
         if (backward) FN(turn_blocks)(&b->term_sums);
-        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(close_row)(&b->seam[j], out.row);
+        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(close_seam)(&b->seam[j], out.row);
         if (work.finishes) FN(leave_stage)(&out, done + b->finish[1]);
     }
 }

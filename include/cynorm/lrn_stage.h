@@ -1,9 +1,9 @@
 /* LRN: rows of dst on their way past the cache, a block of slabs at a time. A template, see types.h.
  *
- * Rows that begin and end at lines leave as they are made, and so do long ones where a vector is as long as a line, across
- * lines (lrn_seam.h). Others are made in a stage. Stores past the cache wait for memory, and nothing else runs while a burst
- * of them does, so that a stage's lines leave one by one while the next block is worked on. Of a line that two tiles share
- * the later one makes the whole: it begins a line earlier. */
+ * Rows that begin and end at lines leave as they are made, and so do long ones where a vector is as long as a line: that is
+ * the end of one vector, then, and what begins the next (seam_t). Others are made in a stage. Stores past the cache wait for
+ * memory, and nothing else runs while a burst of them does, so that a stage's lines leave one by one while the next
+ * block is worked on. Of a line that two tiles share the later one makes the whole: it begins a line earlier. */
 
 #ifndef CYNORM_LRN_STAGE_H
 #define CYNORM_LRN_STAGE_H
@@ -33,6 +33,64 @@ typedef struct {
     cynorm_late late;
 } out_t;
 
+/* A row of dst whose vectors lie across lines. */
+#define seam_t FN(cynorm_lrn_seam)
+typedef struct {
+    char *line;          /* where the line begins that the row begins in */
+    ivec lanes;          /* of two vectors that follow one another, those of a line */
+    int64_t first;       /* lanes of the first one in that line */
+    int head, tail;      /* whether what is no whole line, at the row's ends, is written */
+    vec before, rest;    /* the vector before; elements that are no whole vector */
+} seam_t;
+
+/* Whether vectors of that type are lines. */
+CYNORM_INLINE int FN(is_line)(int dtype) { return VL * cynorm_itemsize(dtype) == 64; }
+
+static void FN(open_seam)(seam_t *s, const out_t *o, char *dst) {
+#if CYNORM_VBYTES == 64
+    const int64_t past = (intptr_t)dst & 63;
+    s->line = dst - past, s->first = VL - past / (int64_t)sizeof(real);
+    s->lanes = FN(lanes_from)(s->first);
+    s->head = !o->t->before, s->tail = !o->t->after;
+    s->before = s->rest = (vec){0};
+#else
+    (void)s, (void)o, (void)dst;
+#endif
+}
+
+/* n lanes of v, at a byte of the row; after what comes before it. */
+CYNORM_INLINE void FN(put_seamed)(seam_t *s, int64_t at, vec v, int64_t n) {
+#if CYNORM_VBYTES == 64
+    if (n < VL) {
+        s->rest = v;
+        return;
+    }
+    const vec line = FN(picked)(s->before, v, s->lanes);
+    if (at) cynorm_stream(s->line + at, &line, CYNORM_VBYTES);
+    else if (s->head) FN(put)(s->line + CYNORM_VBYTES - s->first * (int64_t)sizeof(real), v, CYNORM_COMPUTE, s->first);
+    s->before = v;
+#else
+    (void)s, (void)at, (void)v, (void)n;
+#endif
+}
+
+/* The end of a row of so many bytes. */
+CYNORM_INLINE void FN(close_seam)(const seam_t *s, int64_t row) {
+#if CYNORM_VBYTES == 64
+    const int64_t at = row & -64, n = (row & 63) / (int64_t)sizeof(real);
+    vec line = FN(picked)(s->before, s->rest, s->lanes);
+    int64_t left = VL - s->first + n;
+    char *p = s->line + at;
+    if (left >= VL) {
+        cynorm_stream(p, &line, CYNORM_VBYTES);
+        line = FN(picked)(s->rest, s->rest, s->lanes), p += CYNORM_VBYTES, left -= VL;
+    }
+    if (s->tail) FN(put)(p, line, CYNORM_COMPUTE, left);
+#else
+    (void)s, (void)row;
+#endif
+}
+
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
 /* Bytes of scratch: of a row of dst, of both stages. */
@@ -59,34 +117,6 @@ static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int sl
     o->dst = dst - o->overlap;
     o->stage = scratch, o->other = scratch + FN(stage_bytes)(t, slabs);
     o->late.bytes = 0;
-}
-
-/* A row that lies across lines. */
-#define seamed_t FN(cynorm_lrn_seamed)
-typedef struct {
-    seam_t seam;
-    char *dst, *line;   /* its beginning; that of the line it lies in */
-    int64_t head;       /* reals up to the next line, if they are written */
-    int tail;           /* whether what lies behind the last line is */
-    vec rest;           /* elements that are no whole vector */
-} seamed_t;
-
-static void FN(open_row)(seamed_t *r, const out_t *o, char *dst) {
-    FN(open_seam)(&r->seam, dst, 64);
-    r->dst = dst, r->line = dst - ((intptr_t)dst & 63);
-    r->head = o->t->before ? 0 : r->seam.first, r->tail = !o->t->after;
-    r->rest = (vec){0};
-}
-
-/* n lanes of v, at a byte of it. */
-CYNORM_INLINE void FN(put_in_row)(seamed_t *r, int64_t at, vec v, int64_t n) {
-    if (n == VL) FN(put_seamed)(&r->seam, r->dst, r->line + at, v, !at, r->head, 64);
-    else r->rest = v;
-}
-
-/* The end of one of so many bytes. */
-CYNORM_INLINE void FN(close_row)(seamed_t *r, int64_t row) {
-    FN(close_seam)(&r->seam, r->dst + (row & -64), r->rest, (row & 63) / (int64_t)sizeof(real), r->tail, 64);
 }
 
 /* Where dst of slab v is made. */

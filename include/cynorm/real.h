@@ -34,7 +34,6 @@
 #include "activation.h"
 #include "lrn.h"
 #include "lrn_window.h"
-#include "lrn_seam.h"
 #include "lrn_stage.h"
 #include "lrn_far.h"
 #include "lrn_loops.h"
