@@ -75,7 +75,7 @@ cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm
         status = check_like(omega, src, real_of(src.dtype))
     if status != CYNORM_OK:
         return status
-    return CYNORM_NO_MEMORY if _lrn.lrn_forward(p, src, dst, omega, num_threads) < 0 else CYNORM_OK
+    return CYNORM_NO_MEMORY if _lrn.lrn_forward(p, src, dst, omega, NULL, num_threads) < 0 else CYNORM_OK
 
 
 cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
@@ -92,7 +92,9 @@ cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const 
         status = check_like(omega, src, real_of(src.dtype))
     if status != CYNORM_OK:
         return status
-    return CYNORM_NO_MEMORY if _lrn.lrn_backward(p, diff_dst, src, dst, diff_src, omega, num_threads) < 0 else CYNORM_OK
+    if _lrn.lrn_backward(p, diff_dst, src, dst, diff_src, omega, NULL, num_threads) < 0:
+        return CYNORM_NO_MEMORY
+    return CYNORM_OK
 
 
 # ---- BN ----

@@ -189,7 +189,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window, looped, planes, wide
+    cdef bint along_window, looped, planes, wide, far
     if not p.within_channel and p.block:
         plan.joint = True
         plan.level[0] = windowed[1]
@@ -203,9 +203,11 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
         along_window = f == 0 or not nearer(&free_axes[0], &windowed[w - 1])
         # of mixed orders, the contiguous axes of all lie in the slab, or what lies along the window is transposed
         if not p.within_channel and contiguous(&windowed[w - 1], itemsize, OMEGA):
+            # omega of wide windows changes nothing: see by_blocks
+            far = windowed[w - 1].left + windowed[w - 1].right >= CYNORM_SUM_DIRECT
             along_window = not (
-                transposable and f > 0 and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST
-                and free_axes[0].extent >= VECTOR and contiguous(&free_axes[0], itemsize, DST))
+                (transposable or far and not plan.backward) and f > 0 and free_axes[0].extent >= VECTOR
+                and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST and contiguous(&free_axes[0], itemsize, DST))
         # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
         looped = p.left == p.right and p.left <= kernels_of(plan).lrn_plane_reach
         planes, wide = transposable and w == 2 and looped, transposable and w == 2 and not looped
@@ -496,6 +498,31 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     t.grouped = plan.grouped
 
 
+cdef bint by_blocks(const plan_t *plan) noexcept nogil:
+    """Whether wide windows lie along the stream, where they may be summed in another order than in slabs (lrn.h)."""
+    return plan.tile.left + plan.tile.right >= CYNORM_SUM_DIRECT
+
+
+cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int part,
+                             int *order, plan_t *plan) noexcept nogil:
+    """As make_plan. Bit `part` of *order is by_blocks of the forward that makes omega; what a backward without it would
+    sum in another order is not used, so that both have the same bits."""
+    cdef const cynorm_tensor *without[VIEWS]
+    cdef plan_t other
+    cdef int i
+    make_plan(p, views, backward, team, plan)
+    if views[OMEGA] == NULL or order == NULL:
+        return
+    if not backward:
+        order[0] |= by_blocks(plan) << part
+        return
+    for i in range(VIEWS):
+        without[i] = views[i] if i != OMEGA else NULL
+    make_plan(p, without, True, team, &other)
+    if by_blocks(&other) != (order[0] >> part & 1) or by_blocks(&other) != by_blocks(plan):
+        plan[0] = other
+
+
 cdef bint rows_end_in_padding(const cynorm_tensor *const *views, const plan_t *plan) noexcept nogil:
     """Whether what follows the channels of a block, or of its part that exists, follows each row of a tile."""
     cdef const cynorm_tensor *dst = views[DST]
@@ -639,7 +666,8 @@ cdef int run_share(const plan_t *plan, const tasks_t *tiles, int me, int team) n
 
 # ---- calls ----
 
-cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int num_threads) noexcept nogil:
+cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int *order,
+             int num_threads) noexcept nogil:
     cdef plan_t plan
     cdef cynorm_tensor part[VIEWS]
     cdef const cynorm_tensor *parts[VIEWS]
@@ -652,7 +680,7 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
     valid = p.channels % p.block if p.block else 0
     cleared = False
     if valid == 0 or not p.within_channel:
-        make_plan(p, views, backward, team, &plan)
+        make_plan_of_order(p, views, backward, team, 0, order, &plan)
         cleared = valid and rows_end_in_padding(views, &plan)
         plan.padding = p.block - valid if cleared else 0
         if run_plan(&plan, team) < 0:
@@ -673,7 +701,7 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
                     if half == 1:
                         part[i].shape[part[i].ndim - 1] = valid
                     parts[i] = &part[i]
-            make_plan(p, parts, backward, team, &plan)
+            make_plan_of_order(p, parts, backward, team, half, order, &plan)
             cleared = half == 1 and rows_end_in_padding(parts, &plan)
             plan.padding = p.block - valid if cleared else 0
             if run_plan(&plan, team) < 0:
@@ -684,25 +712,25 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
 
 
 cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,
-                     const cynorm_tensor *omega, int num_threads) noexcept nogil:
+                     const cynorm_tensor *omega, int *order, int num_threads) noexcept nogil:
     cdef const cynorm_tensor *views[VIEWS]
     views[SRC] = src
     views[DIFF_DST] = views[Y] = NULL
     views[DST] = dst
     views[OMEGA] = omega
-    return run(p, views, False, num_threads)
+    return run(p, views, False, order, num_threads)
 
 
 cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
                       const cynorm_tensor *y, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
-                      int num_threads) noexcept nogil:
+                      int *order, int num_threads) noexcept nogil:
     cdef const cynorm_tensor *views[VIEWS]
     views[SRC] = src
     views[DIFF_DST] = diff_dst
     views[Y] = y
     views[DST] = diff_src
     views[OMEGA] = omega
-    return run(p, views, True, num_threads)
+    return run(p, views, True, order, num_threads)
 
 
 # ---- Python ----
@@ -760,7 +788,7 @@ cdef class Problem:
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor s, d, w
         cdef cynorm_tensor *omega = NULL
-        cdef int threads = requested_threads(num_threads), status
+        cdef int threads = requested_threads(num_threads), status, order = 0
         src = describe(src, "src", &s)
         self.check(&s, "src")
         if out is None:
@@ -771,7 +799,7 @@ cdef class Problem:
             check_overlap(array, src, "src", True)
         if workspace is None:
             with nogil:
-                status = lrn_forward(&self.p, &s, &d, NULL, threads)
+                status = lrn_forward(&self.p, &s, &d, NULL, NULL, threads)
         else:
             workspace.acquire()
             try:
@@ -780,9 +808,9 @@ cdef class Problem:
                     describe(workspace.part_like("omega", &s), "workspace", &w)
                     omega = &w
                 with nogil:
-                    status = lrn_forward(&self.p, &s, &d, omega, threads)
+                    status = lrn_forward(&self.p, &s, &d, omega, &order, threads)
                 if status == 0:
-                    workspace.owner = self.owner
+                    workspace.owner, workspace.notes = self.owner, order
             finally:
                 workspace.release()
         if status < 0:
@@ -794,7 +822,7 @@ cdef class Problem:
         cdef cynorm_tensor g, s, d, w, y
         cdef cynorm_tensor *omega = NULL
         cdef cynorm_tensor *given = NULL
-        cdef int threads = requested_threads(num_threads), status
+        cdef int threads = requested_threads(num_threads), status, order = 0
         src = describe(src, "src", &s)
         self.check(&s, "src")
         diff_dst = describe(diff_dst, "diff_dst", &g)
@@ -814,7 +842,7 @@ cdef class Problem:
                 check_overlap(array, dst, "dst", True)
         if workspace is None:
             with nogil:
-                status = lrn_backward(&self.p, &g, &s, given, &d, NULL, threads)
+                status = lrn_backward(&self.p, &g, &s, given, &d, NULL, NULL, threads)
         else:
             workspace.acquire()
             try:
@@ -822,8 +850,9 @@ cdef class Problem:
                 if "omega" in workspace.parts:
                     describe(workspace.parts["omega"], "workspace", &w)
                     omega = &w
+                    order = workspace.notes
                 with nogil:
-                    status = lrn_backward(&self.p, &g, &s, given, &d, omega, threads)
+                    status = lrn_backward(&self.p, &g, &s, given, &d, omega, &order, threads)
             finally:
                 workspace.release()
         if status < 0:

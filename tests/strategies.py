@@ -109,6 +109,15 @@ def assert_same_bits(got, expected, what="result"):
     np.testing.assert_array_equal(bits(got), bits(expected), err_msg=what)
 
 
+def assert_same_windows(got, expected, local_size, what="result"):
+    """To the last bit; nearly so for windows of 10 cells and more, which may be summed in another order in another layout."""
+    if local_size < 10:
+        assert_same_bits(got, expected, what)
+    else:
+        values = reference.wide(expected)
+        reference.assert_within(got, values, 16 * reference.ulp(np.abs(values).max(), expected.dtype), what)
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Shapes
 

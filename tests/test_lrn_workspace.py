@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import cynorm
 import reference
 from reference import from_canonical
-from strategies import assert_same_bits, lrn_problems, place, random_values
+from strategies import assert_same_bits, lrn_problems, orders, place, random_values
 
 pytestmark = pytest.mark.usefixtures("isa")
 
@@ -60,6 +60,27 @@ def test_vectors_across_rows(width, size, dtype, layout):
     workspace = cynorm.Workspace(cache="always")
     lrn.forward(src, workspace=workspace)
     assert_same_bits(lrn.backward(diff_dst, src, workspace=workspace), lrn.backward(diff_dst, src))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("region", ["across_channels", "within_channel"])
+@given(
+    st.tuples(st.integers(1, 2), st.integers(1, 70), st.integers(1, 5), st.integers(1, 40)),
+    st.lists(orders(4), min_size=4, max_size=4),
+    st.integers(10, 70),
+    st.booleans(),
+)
+def test_wide_windows_in_any_order(region, dtype, shape, memories, size, supplied):
+    """Where the order of summation depends on how tensors lie, omega is of the one that backward would take without it."""
+    values = *(draw(shape, dtype, seed) for seed in range(3)), np.zeros(shape, dtype)
+    src, diff_dst, dst, out = (place(array, memory)[0] for array, memory in zip(values, memories, strict=True))
+    lrn = cynorm.LRN(size, 1.0, region=region)
+    workspace = cynorm.Workspace(cache="always")
+    assert_same_bits(lrn.forward(src, out=out, workspace=workspace).copy(), lrn.forward(src, out=out), "forward")
+    for like in out, None:
+        call = {"out": like, "dst": dst if supplied else None}
+        kept = lrn.backward(diff_dst, src, workspace=workspace, **call).copy()
+        assert_same_bits(kept, lrn.backward(diff_dst, src, **call), "backward")
 
 
 @each_cache

@@ -15,14 +15,24 @@
  * whatever rows they lie in, so that it can bypass the cache; the lines that a span shares with others are asked for
  * a slab ahead, like all that is read.
  *
- * Every window of n is summed as the same binary tree, whatever the traversal: S_1 = squares,
- * S_2m[e] = S_m[e] + S_m[e-m], and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest
- * first. Nothing is ever subtracted, so a NaN or an inf stays within its windows, and the error grows with log2 n.
+ * Every window of n is summed as the same binary tree, whatever the loop: S_1 = squares, S_2m[e] = S_m[e] + S_m[e-m],
+ * and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest first. Wide windows along the
+ * stream are sums by blocks instead, of B = CYNORM_SLABS slabs: (the end of a block + the whole blocks after it, latest
+ * first) + the beginning of another, each a tree; blocks of squares begin at slab t->right, those of terms at 0, or any
+ * multiple of B from there, whatever a tile is. Nothing is ever subtracted, so a NaN or an inf stays within its
+ * windows, and the error grows with log2 n, or log2 B + n / B.
  */
 
 #ifndef CYNORM_LRN_H
 #define CYNORM_LRN_H
 enum { CYNORM_SUM_LEVELS = 62 };
+/* Slabs of a block: their sums fit the registers. The narrowest window that is a sum by blocks, where that takes less time. */
+#ifdef __AVX512F__
+enum { CYNORM_SLABS = 8, CYNORM_BY_BLOCKS = 16 };
+#else
+enum { CYNORM_SLABS = 4, CYNORM_BY_BLOCKS = 10 };
+#endif
+enum { CYNORM_SLABS_MOST = 8 * CYNORM_SLABS - 1 }; /* the widest */
 
 /* Bytes: in a shorter span, the lines shared with others cost more than bypassing the cache saves. */
 enum { CYNORM_STREAM_LEAST = 1024 };
@@ -173,17 +183,58 @@ static void FN(window_in_slab)(real *out, const real *in, real *const *level, co
 
 /* ---- windows along the streamed axis ---- */
 
+static inline int FN(by_blocks)(int64_t n) { return n >= CYNORM_BY_BLOCKS && n <= CYNORM_SLABS_MOST; }
+
+/* Of the slab that lies u after the beginning of a block, or before it: its place in its own. */
+static inline int FN(place_in_block)(int64_t u) { return (int)(u & (CYNORM_SLABS - 1)); }
+
 #define ring FN(cynorm_ring)
 typedef struct { real *base; int64_t depth, size; } ring;
 
 static inline real *FN(slot)(const ring *r, int64_t u) { return r->base + u % r->depth * r->size; }
 
 #define streamed_sum FN(cynorm_streamed_sum)
-typedef struct { int64_t n; ring level[CYNORM_SUM_LEVELS]; } streamed_sum;
+typedef struct {
+    int64_t n;
+    ring level[CYNORM_SUM_LEVELS]; /* of a tree; by blocks, the cells alone */
+    ring ends;                     /* of blocks: the sum from each slab to the end of its block */
+    int64_t phase;                 /* slabs from the beginning of a block to slab 0 */
+} streamed_sum;
+
+/* After S_1 of slab u is in its slot: the ends of the block, where it is the last one. */
+static void FN(push_ends)(const streamed_sum *s, int64_t u) {
+    const real *p[CYNORM_SUM_DIRECT];
+    if (FN(place_in_block)(u + 1 + s->phase)) return;
+    for (int64_t i = u < CYNORM_SLABS ? 0 : u + 1 - CYNORM_SLABS; i <= u; i++) {
+        for (int64_t j = i; j <= u; j++) p[j - i] = FN(slot)(&s->level[0], j);
+        FN(sum_window)(FN(slot)(&s->ends, i), p, u + 1 - i, s->level[0].size);
+    }
+}
+
+/* out = the sum, by blocks, of the window that ends with slab u */
+static void FN(sum_by_blocks)(real *out, const streamed_sum *s, int64_t u) {
+    const real *p[CYNORM_SUM_DIRECT];
+    const int64_t beginning = FN(place_in_block)(u + s->phase) + 1, first = u + 1 - s->n;
+    int whole = 0;
+    for (int64_t j = 0; j < beginning; j++) p[j] = FN(slot)(&s->level[0], u - j);
+    FN(sum_window)(out, p, beginning, s->level[0].size);
+    for (int64_t block = u + 1 - beginning - CYNORM_SLABS; block > first; block -= CYNORM_SLABS)
+        p[whole++] = FN(slot)(&s->ends, block);
+    const real *end = FN(slot)(&s->ends, first);
+    for (int64_t i = 0; i < s->level[0].size; i += VL) {
+        vec between = FN(splat)((real)-0.0);
+        for (int b = 0; b < whole; b++) between += FN(load)(p[b] + i);
+        FN(store)(out + i, (FN(load)(end + i) + between) + FN(load)(out + i));
+    }
+}
 
 /* After S_1 of slab u is in its slot: the higher levels, where there are any. */
 static void FN(sum_push)(const streamed_sum *s, int64_t u) {
     if (s->n <= CYNORM_SUM_DIRECT) return;
+    if (FN(by_blocks)(s->n)) {
+        FN(push_ends)(s, u);
+        return;
+    }
     const real *level = FN(slot)(&s->level[0], u), *before[CYNORM_SUM_LEVELS];
     real *out[CYNORM_SUM_LEVELS];
     int levels = 0;
@@ -535,7 +586,10 @@ static ring FN(carve_ring)(state *s, char *scratch, int64_t depth, int64_t size)
 static void FN(carve_sum)(state *s, streamed_sum *sum, char *scratch, int64_t n, int64_t size) {
     sum->n = n;
     if (n <= CYNORM_SUM_DIRECT) sum->level[0] = FN(carve_ring)(s, scratch, n + 1, size);
-    else
+    else if (FN(by_blocks)(n)) {
+        sum->level[0] = FN(carve_ring)(s, scratch, CYNORM_SLABS + 2, size);
+        sum->ends = FN(carve_ring)(s, scratch, n + CYNORM_SLABS, size);
+    } else
         for (int64_t m = 1, l = 0; m <= n; m *= 2, l++) sum->level[l] = FN(carve_ring)(s, scratch, m + 2, size);
 }
 
@@ -640,6 +694,11 @@ static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab
         for (int j = 0; j < s->window; j++) p[j] += flat;
         return s->window;
     }
+    if (FN(by_blocks)(n)) {
+        FN(sum_by_blocks)(ready, sum, end);
+        p[0] = ready + flat;
+        return 1;
+    }
     int rows = 0;
     int64_t offset = 0;
     for (int64_t m = 1, l = 0; m <= n; m *= 2, l++)
@@ -698,6 +757,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         memset(slots->base, 0, (size_t)(slots->depth * slots->size) * sizeof(real));
         if (backward) memset(s.terms.level[0].base, 0, (size_t)(slots->depth * slots->size) * sizeof(real));
     }
+    s.squares.phase = first - t->right, s.terms.phase = terms_first; /* as slabs are counted from these */
     loop l;
     memset(&l, 0, sizeof l);
     run_t *run = &l.run;

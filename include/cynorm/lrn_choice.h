@@ -1,6 +1,6 @@
 /* LRN of one tile: which of the loops takes it, and what is transposed before and after. A template, see types.h.
  *
- * Each way sums a window in lrn.h's order, and so gives the bits that lrn.h's own loop would. */
+ * Each way sums a tile's windows in lrn.h's order, and so gives the bits that lrn.h's own loop would. */
 
 enum { FN(BLOCKS) = 1, FN(ROWS), FN(PLANES), FN(WALKS), FN(SLABS) };
 

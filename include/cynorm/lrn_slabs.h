@@ -4,24 +4,21 @@
  * results follow one another, each short enough for the core to look several vectors ahead, and hand their rows on
  * in the first-level cache. A strip is also what memory has the time of: reads are asked for all along.
  *
- * With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the last block
- * left, and of the sums above these keeps S_B alone, of as many blocks before it as a window reaches over: S_2B is added up
- * from it. Windows of 4B and more keep S_2B instead, and add up S_4B from that. All of it is replaced in place, line by line
- * as it is read: stores elsewhere would each wait for a line of the second-level cache.
+ * Wide windows are sums by blocks: of each block its ends are kept, from every slab to the last, as many blocks as a window
+ * reaches over. Each is read once as what a window begins with; those from a block's first slab on are the whole blocks.
+ *
+ * Others are trees. With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the last
+ * block left, and keeps S_B alone. All of this is replaced in place, line by line as it is read: stores elsewhere would each
+ * wait for a line of the second-level cache.
  *
  * Windows that lie along rows as well are summed along these first, by the same means: in planes, each row's vectors
  * follow one another (lrn_window.h); where channels are innermost, a row is taken one vector of them at a time, and its
- * pixels are to their windows what slabs are to theirs. Then all that strips are is a row. */
+ * pixels are to their windows what slabs are to theirs, but that all of these are trees: S_2B is added up from S_B, or, in
+ * windows of 4B and more, kept in its place, and S_4B added up from that. Then all that strips are is a row. */
 
 #ifndef CYNORM_LRN_SLABS_H
 #define CYNORM_LRN_SLABS_H
-/* Slabs of a block: their sums fit the registers. The widest window; blocks that it reaches over; most vectors of a strip. */
-#ifdef __AVX512F__
-enum { CYNORM_SLABS = 8 };
-#else
-enum { CYNORM_SLABS = 4 };
-#endif
-enum { CYNORM_SLABS_MOST = 8 * CYNORM_SLABS - 1, CYNORM_BLOCKS = 8, CYNORM_STRIP = 8 };
+enum { CYNORM_BLOCKS = 8, CYNORM_STRIP = 16 }; /* that the widest window reaches over; most vectors of a strip */
 enum { CYNORM_FEWEST = 6 }; /* channels for which lrn.h's loop takes as long as those for vectors of them, however many */
 #endif
 
@@ -29,10 +26,10 @@ enum { CYNORM_FEWEST = 6 }; /* channels for which lrn.h's loop takes as long as 
 #define slab_sums FN(cynorm_lrn_slab_sums)
 typedef struct {
     int64_t n;             /* slabs of the window */
-    int64_t pitch;         /* reals from a vector's S_B to those of the next */
-    real *kept;            /* by vectors: S_1 to S_B/2 of the last slabs of the block before */
+    int64_t pitch;         /* reals from what is kept of a vector to that of the next */
     int blocks;            /* before this one that a window reaches over */
-    real *block[CYNORM_BLOCKS]; /* by vectors: S_B of the block before, of the one before that, ...; see add_pairs */
+    real *block[CYNORM_BLOCKS]; /* by vectors: ends, or S_B, of the block before, of the one before that, ...; see add_pairs */
+    real *kept;            /* of trees, by vectors: S_1 to S_B/2 of the last slabs of the block before */
 } slab_sums;
 
 #define slabs_t FN(cynorm_lrn_slabs)
@@ -50,10 +47,37 @@ typedef struct {
     int64_t pitch;                        /* reals from a slab's cells to those of the next */
     coefficients q;
     int streaming, seamed;                /* how dst leaves: lrn_stage.h */
+    int64_t most;                         /* vectors of a strip: less past the cache, where reads and writes take turns */
     seam_t seam[CYNORM_SLABS];
     const cynorm_late *late;              /* dst of the block before */
     real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64)));
 } slabs_t;
+
+#define EACH_SLAB _Pragma("GCC unroll 8") for (int j = 0; j < CYNORM_SLABS; j++)
+
+/* ---- sums by blocks ---- */
+
+/* The window sums of a vector of each slab, from its cells and what is kept. With n - 1 = q B + r, windows begin q blocks
+ * before this one, those of the first r slabs one earlier; r is a constant. */
+CYNORM_INLINE void FN(sums_by_blocks)(const slab_sums *s, int64_t vector, const vec *cell, vec *sum, int r) {
+    const int64_t at = vector * s->pitch, q = (s->n - 1) / CYNORM_SLABS;
+    vec beginning[CYNORM_SLABS], end[CYNORM_SLABS]; /* to slab j, and from it */
+    EACH_SLAB beginning[j] = end[j] = cell[j];
+#pragma GCC unroll 3
+    for (int m = 1; m < CYNORM_SLABS; m *= 2) {
+        EACH_SLAB if (j & m) beginning[j] += beginning[(j & -m) - 1];
+        EACH_SLAB if (!(j & m)) end[j] += end[(j & -m) + m];
+    }
+    vec between = FN(splat)((real)-0.0);
+    for (int64_t b = 1; b < q; b++) between += FN(load)(s->block[b - 1] + at);
+    const real *later = s->block[q - 1] + at, *earlier = r ? s->block[q] + at : NULL;
+    const vec longer = between + FN(load)(later);
+    EACH_SLAB sum[j] = (j < r ? FN(load)(earlier + (CYNORM_SLABS + j - r) * VL) + longer
+                              : FN(load)(later + (j - r) * VL) + between) + beginning[j];
+    EACH_SLAB FN(store)(s->block[s->blocks - 1] + at + j * VL, end[j]);
+}
+
+/* ---- trees ---- */
 
 /* S_B of slab j of the block `back` blocks ago, or, where j < 0, of the one before that; `own`: of this one. */
 CYNORM_INLINE vec FN(of_block)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back) {
@@ -69,8 +93,6 @@ CYNORM_INLINE vec FN(kept_pair)(const slab_sums *s, const vec *own, int64_t at, 
     if (own && !back && j >= 0) return own[j];
     return FN(of_block)(s, NULL, at, j, back + 1);
 }
-
-#define EACH_SLAB _Pragma("GCC unroll 8") for (int j = 0; j < CYNORM_SLABS; j++)
 
 /* Adds to the sums of a window's `low` latest slabs what it has before these; `own`: S_B of this block, which is then kept. */
 CYNORM_INLINE void FN(add_blocks)(const slab_sums *s, int64_t at, const vec *own, vec *sum, int low) {
@@ -130,14 +152,20 @@ CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cel
 
 /* The block that was replaced is the last one now. */
 static void FN(turn_blocks)(slab_sums *s) {
-    const int first = FN(keeps_pairs)(s); /* S_B of the block before has been replaced in place already */
+    const int first = s->kept && FN(keeps_pairs)(s); /* S_B of the block before has been replaced in place already */
     real *last = s->blocks ? s->block[s->blocks - 1] : NULL;
     for (int q = s->blocks - 1; q > first; q--) s->block[q] = s->block[q - 1];
     s->block[first] = last;
 }
 
+/* The window sums of a vector of each slab; low is n mod B of a tree, else n - 1 mod B. */
+CYNORM_INLINE void FN(sum_column)(const slab_sums *s, int64_t vector, vec *cell, vec *sum, int tree, int low) {
+    if (tree) FN(sum_slabs_at)(s, vector, cell, sum, low, 0);
+    else FN(sums_by_blocks)(s, vector, cell, sum, low);
+}
+
 /* Window sums of a strip's `vectors` from element i on; of n lanes. */
-CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64_t n, int dtype, int low, int pairs) {
+CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64_t n, int dtype, int tree, int low) {
     const slab_sums s = b->squares;
     for (int64_t v = 0; v < vectors; v++) {
         const int64_t at = (i + v * VL) * cynorm_itemsize(dtype);
@@ -147,19 +175,19 @@ CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64
             cell[j] = FN(get)(b->newest[j] + at, dtype, n);
             cell[j] *= cell[j];
         }
-        FN(sum_slabs_at)(&s, i / VL + v, cell, sum, low, pairs);
+        FN(sum_column)(&s, i / VL + v, cell, sum, tree, low);
         EACH_SLAB FN(store)(b->strip[j] + v * VL, sum[j]);
     }
 }
 
 /* In place of cells. */
-CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pitch, int64_t i, int64_t vectors, int low,
-                                 int pairs) {
+CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pitch, int64_t i, int64_t vectors, int tree,
+                                 int low) {
     const slab_sums s = *given;
     for (int64_t v = 0; v < vectors; v++) {
         vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
         EACH_SLAB cell[j] = FN(load)(cells + j * pitch + v * VL);
-        FN(sum_slabs_at)(&s, i / VL + v, cell, sum, low, pairs);
+        FN(sum_column)(&s, i / VL + v, cell, sum, tree, low);
         EACH_SLAB FN(store)(cells + j * pitch + v * VL, sum[j]);
     }
 }
@@ -230,10 +258,13 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
         for (; v < whole; v++) SOME(VL, 1);
         for (; v < vectors; v++) SOME(n, 1);
 #undef SOME
-        if (seamed) b->seam[j] = seam;
+        if (seamed) b->seam[j].before = seam.before, b->seam[j].rest = seam.rest;
     }
-    for (int64_t v = 0; !terms && !seamed && range[1] < CYNORM_SLABS && v < vectors; v++)
-        cynorm_send_late(b->late, range[1], CYNORM_SLABS, (i + v * VL) * cynorm_itemsize(dtype));
+    for (int64_t v = 0; !terms && !seamed && range[1] - range[0] < CYNORM_SLABS && v < vectors; v++) {
+        const int64_t at = (i + v * VL) * cynorm_itemsize(dtype);
+        cynorm_send_late(b->late, 0, range[0], at);
+        cynorm_send_late(b->late, range[1], CYNORM_SLABS, at);
+    }
 }
 
 /* ---- windows along the rows of a block, in place of the cells ---- */
@@ -276,7 +307,7 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
     }
 }
 
-/* ---- compiled: sums for each storage type and n mod B; terms and results for each, with beta 3/4, with 1/2, 1
+/* ---- compiled: sums of squares for each storage type, by either way; terms and results for each, with beta 3/4, with 1/2, 1
  * and 0, and any; of whole vectors, and of others of n lanes. ---- */
 
 #define CYNORM_SLAB_LOOP(name, ...)                                                                                    \
@@ -284,30 +315,22 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
                                                          int64_t n) {                                                  \
         __VA_ARGS__;                                                                                                   \
     }
-/* Whether S_2B is kept is a constant of a loop. */
-#define CYNORM_PAIRED(sums, call)                                                                                      \
-    if (FN(keeps_pairs)(sums)) {                                                                                       \
-        enum { pairs = 1 };                                                                                            \
-        call;                                                                                                          \
-    } else {                                                                                                           \
-        enum { pairs = 0 };                                                                                            \
-        call;                                                                                                          \
+/* Loops of sums, by the way they take and by low. */
+#define CYNORM_SQUARES(T, tree, low)                                                                                   \
+    CYNORM_SLAB_LOOP(squares_##T##_##tree##_##low,                                                                     \
+                     if (whole) FN(sum_squares)(b, i, whole, VL, CYNORM_##T, tree, low);                               \
+                     if (others) FN(sum_squares)(b, i + whole * VL, 1, n, CYNORM_##T, tree, low))
+#define CYNORM_SUMS(T, tree, low)                                                                                      \
+    static __attribute__((noinline)) void FN(sums_##tree##_##low)(const slab_sums *s, real *cells, int64_t pitch,      \
+                                                                  int64_t i, int64_t vectors) {                        \
+        FN(sum_strip)(s, cells, pitch, i, vectors, tree, low);                                                         \
     }
-#define CYNORM_SQUARES(T, low)                                                                                         \
-    CYNORM_SLAB_LOOP(squares_##T##_##low,                                                                              \
-        if (whole) { CYNORM_PAIRED(&b->squares, FN(sum_squares)(b, i, whole, VL, CYNORM_##T, low, pairs)) }            \
-        if (others) { CYNORM_PAIRED(&b->squares, FN(sum_squares)(b, i + whole * VL, 1, n, CYNORM_##T, low, pairs)) })
-#define CYNORM_SUMS(T, low)                                                                                            \
-    CYNORM_SLAB_LOOP(sums_##low, (void)n;                                                                              \
-        CYNORM_PAIRED(&b->term_sums,                                                                                   \
-                    FN(sum_strip)(&b->term_sums, b->strip[0], CYNORM_STRIP * VL, i, whole + others, low, pairs)))      \
-    static __attribute__((noinline)) void FN(row_sums_##low)(const slab_sums *s, real *cells, int64_t pitch,           \
-                                                             int64_t vectors) {                                        \
-        CYNORM_PAIRED(s, FN(sum_strip)(s, cells, pitch, 0, vectors, low, pairs))                                       \
-    }                                                                                                                  \
+/* Whether S_2B is kept is a constant of a loop. */
+#define CYNORM_PIXEL_SUMS(T, tree, low)                                                                                \
     static __attribute__((noinline)) void FN(pixel_sums_##low)(slab_sums *s, real *cells, int64_t pixels,              \
                                                                int64_t right) {                                        \
-        CYNORM_PAIRED(s, FN(sum_along_pixels)(s, cells, pixels, right, low, pairs))                                    \
+        if (FN(keeps_pairs)(s)) FN(sum_along_pixels)(s, cells, pixels, right, low, 1);                                 \
+        else FN(sum_along_pixels)(s, cells, pixels, right, low, 0);                                                    \
     }
 #define CYNORM_LANE_SUMS(name, reach)                                                                                  \
     static __attribute__((noinline)) void FN(lane_sums_##name)(real *cells, int64_t vectors, const window_t *w,        \
@@ -315,9 +338,11 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
         FN(sum_along_lanes)(cells, vectors, w, mirrored, reach);                                                       \
     }
 #if defined(__AVX512F__)
-#define CYNORM_LOWS(each, T) each(T, 0) each(T, 1) each(T, 2) each(T, 3) each(T, 4) each(T, 5) each(T, 6) each(T, 7)
+#define CYNORM_LOWS(each, T, tree)                                                                                     \
+    each(T, tree, 0) each(T, tree, 1) each(T, tree, 2) each(T, tree, 3)                                                \
+    each(T, tree, 4) each(T, tree, 5) each(T, tree, 6) each(T, tree, 7)
 #else
-#define CYNORM_LOWS(each, T) each(T, 0) each(T, 1) each(T, 2) each(T, 3)
+#define CYNORM_LOWS(each, T, tree) each(T, tree, 0) each(T, tree, 1) each(T, tree, 2) each(T, tree, 3)
 #endif
 #define CYNORM_SLAB_POWERS(T, name, stage, kind, together)                                                             \
     CYNORM_SLAB_LOOP(stage##_##T##_##name, const int beta = kind;                                                      \
@@ -325,7 +350,8 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
                          FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 1);       \
                      else FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 0))
 #define CYNORM_SLAB_LOOPS(T)                                                                                           \
-    CYNORM_LOWS(CYNORM_SQUARES, T)                                                                                     \
+    CYNORM_LOWS(CYNORM_SQUARES, T, 0)                                                                                  \
+    CYNORM_LOWS(CYNORM_SQUARES, T, 1)                                                                                  \
     static __attribute__((noinline)) void FN(square_row_##T)(real *cells, const char *src, int64_t step,               \
                                                              int64_t ahead, int64_t vectors, int64_t n) {              \
         if (n == VL) FN(square_row)(cells, src, step, ahead, vectors, VL, CYNORM_##T);                                 \
@@ -338,22 +364,23 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
     CYNORM_SLAB_POWERS(T, special, FORWARD, cynorm_special_beta(b->q.beta), 1)                                         \
     CYNORM_SLAB_POWERS(T, any, FORWARD, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                              \
     CYNORM_SLAB_POWERS(T, none, BACKWARD, CYNORM_BETA_ZERO, 1)
-#define CYNORM_SQUARES_OF(T, low) FN(slab_squares_##T##_##low),
-#define CYNORM_SUMS_OF(T, low) FN(slab_sums_##low),
-#define CYNORM_ROW_SUMS_OF(T, low) FN(row_sums_##low),
-#define CYNORM_PIXEL_SUMS_OF(T, low) FN(pixel_sums_##low),
+#define CYNORM_SQUARES_OF(T, tree, low) FN(slab_squares_##T##_##tree##_##low),
+#define CYNORM_SUMS_OF(T, tree, low) FN(sums_##tree##_##low),
+#define CYNORM_PIXEL_SUMS_OF(T, tree, low) FN(pixel_sums_##low),
 #define CYNORM_SLAB_CHOICES(T)                                                                                         \
-    [CYNORM_##T] = {{CYNORM_LOWS(CYNORM_SQUARES_OF, T)}, CYNORM_POWERS_OF(slab_TERMS_##T##_),                          \
-                    CYNORM_POWERS_OF(slab_FORWARD_##T##_), FN(slab_BACKWARD_##T##_none), FN(square_row_##T)},
+    [CYNORM_##T] = {{{CYNORM_LOWS(CYNORM_SQUARES_OF, T, 0)}, {CYNORM_LOWS(CYNORM_SQUARES_OF, T, 1)}},                  \
+                    CYNORM_POWERS_OF(slab_TERMS_##T##_), CYNORM_POWERS_OF(slab_FORWARD_##T##_),                        \
+                    FN(slab_BACKWARD_##T##_none), FN(square_row_##T)},
 #define slab_loop FN(cynorm_lrn_slab_loop)
 typedef void (*slab_loop)(slabs_t *, int64_t i, int64_t whole, int64_t others, int64_t n);
-CYNORM_LOWS(CYNORM_SUMS, )
 CYNORM_TYPES(CYNORM_SLAB_LOOPS)
-static const slab_loop FN(strip_sums)[CYNORM_SLABS] = {CYNORM_LOWS(CYNORM_SUMS_OF, )};
-static void (*const FN(row_sums)[CYNORM_SLABS])(const slab_sums *, real *, int64_t, int64_t) = {
-    CYNORM_LOWS(CYNORM_ROW_SUMS_OF, )};
+CYNORM_LOWS(CYNORM_SUMS, , 0)
+CYNORM_LOWS(CYNORM_SUMS, , 1)
+CYNORM_LOWS(CYNORM_PIXEL_SUMS, , 1)
+static void (*const FN(strip_sums)[2][CYNORM_SLABS])(const slab_sums *, real *, int64_t, int64_t, int64_t) = {
+    {CYNORM_LOWS(CYNORM_SUMS_OF, , 0)}, {CYNORM_LOWS(CYNORM_SUMS_OF, , 1)}};
 static void (*const FN(pixel_sums)[CYNORM_SLABS])(slab_sums *, real *, int64_t, int64_t) = {
-    CYNORM_LOWS(CYNORM_PIXEL_SUMS_OF, )};
+    CYNORM_LOWS(CYNORM_PIXEL_SUMS_OF, , 1)};
 #if CYNORM_PICKS /* by the highest bit of n */
 CYNORM_LANE_SUMS(2, -2)
 CYNORM_LANE_SUMS(4, -4)
@@ -363,19 +390,18 @@ static void (*const FN(lane_sums)[])(real *, int64_t, const window_t *, int) = {
     FN(lane_sums_2), FN(lane_sums_4), FN(lane_sums_8), FN(lane_sums_16)};
 #endif
 static const struct {
-    slab_loop squares[CYNORM_SLABS], terms[3], forward[3], backward;
+    slab_loop squares[2][CYNORM_SLABS], terms[3], forward[3], backward;
     void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
 } FN(slab_loops)[] = {CYNORM_TYPES(CYNORM_SLAB_CHOICES)};
 #undef CYNORM_SLAB_LOOP
-#undef CYNORM_PAIRED
 #undef CYNORM_SQUARES
 #undef CYNORM_SUMS
+#undef CYNORM_PIXEL_SUMS
 #undef CYNORM_LOWS
 #undef CYNORM_SLAB_POWERS
 #undef CYNORM_SLAB_LOOPS
 #undef CYNORM_SQUARES_OF
 #undef CYNORM_SUMS_OF
-#undef CYNORM_ROW_SUMS_OF
 #undef CYNORM_PIXEL_SUMS_OF
 #undef CYNORM_LANE_SUMS
 #undef CYNORM_SLAB_CHOICES
@@ -398,22 +424,25 @@ static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
 /* Cells of a window; blocks before one whose S_B it needs; reals of a slab_sums. */
 static int64_t FN(slabs_of)(const cynorm_lrn_tile *t) { return t->left + t->right + 1; }
 static int64_t FN(pixels_of)(const cynorm_lrn_tile *t) { return t->window[0].left + t->window[0].right + 1; }
-static int FN(slab_blocks)(int64_t n) { return (int)((n - 1) / CYNORM_SLABS); }
-static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors) {
-    return vectors * ((1 + FN(slab_blocks)(n)) * CYNORM_SLABS * VL);
+static int FN(slab_blocks)(int64_t n, int tree) {
+    return (int)((n - 1 + (tree ? 0 : CYNORM_SLABS - 1)) / CYNORM_SLABS);
+}
+static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors, int tree) {
+    return vectors * ((tree + FN(slab_blocks)(n, tree)) * CYNORM_SLABS * VL);
 }
 
 enum { FN(CELLS_MARGIN) = CYNORM_PIECES * VL }; /* in front, as sums are late */
 /* Bytes of scratch for cells of whole rows, and for sums of their pixels. */
 static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
     const int64_t cells = FN(CELLS_MARGIN) + CYNORM_SLABS * FN(slab_length)(t) * VL;
-    return FN(whole_lines)((cells + FN(slab_sums_size)(FN(pixels_of)(t), 1)) * (int64_t)sizeof(real));
+    return FN(whole_lines)((cells + FN(slab_sums_size)(FN(pixels_of)(t), 1, 1)) * (int64_t)sizeof(real));
 }
 
 /* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst. */
 static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t length = FN(slab_length)(t), rows = 1 + (backward ? t->left + CYNORM_SLABS : 0);
-    const int64_t reals = (1 + backward) * FN(slab_sums_size)(FN(slabs_of)(t), length) + rows * (length + 1) * VL;
+    const int64_t length = FN(slab_length)(t), rows = 1 + (backward ? t->left + CYNORM_SLABS : 0), n = FN(slabs_of)(t);
+    const int64_t reals =
+        (1 + backward) * FN(slab_sums_size)(n, length, !FN(by_blocks)(n)) + rows * (length + 1) * VL;
     return sizeof(slabs_t) + (size_t)((t->windows ? FN(along_bytes)(t) : 0) + reals * (int64_t)sizeof(real) +
                                       2 * FN(stage_bytes)(t, CYNORM_SLABS));
 }
@@ -430,11 +459,11 @@ static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     return FN(channels_serve)(t) && FN(pixels_of)(t) <= CYNORM_SLABS_MOST;
 }
 
-static slab_sums FN(slab_sums_in)(real *scratch, int64_t n, int64_t vectors) {
-    slab_sums s = {.n = n, .blocks = FN(slab_blocks)(n), .kept = scratch};
+static slab_sums FN(slab_sums_in)(real *scratch, int64_t n, int64_t vectors, int tree) {
+    slab_sums s = {.n = n, .blocks = FN(slab_blocks)(n, tree), .kept = tree ? scratch : NULL};
     s.pitch = s.blocks * CYNORM_SLABS * VL;
-    memset(scratch, 0, (size_t)FN(slab_sums_size)(n, vectors) * sizeof(real));
-    for (int q = 0; q < s.blocks; q++) s.block[q] = scratch + (vectors + q) * (CYNORM_SLABS * VL);
+    memset(scratch, 0, (size_t)FN(slab_sums_size)(n, vectors, tree) * sizeof(real));
+    for (int q = 0; q < s.blocks; q++) s.block[q] = scratch + (tree * vectors + q) * (CYNORM_SLABS * VL);
     return s;
 }
 
@@ -494,7 +523,7 @@ static void FN(sum_along_rows)(const along_t *a, const int *rows, int mirrored) 
     }
 #endif
     for (int j = rows[0]; j < rows[1]; j++) {
-        slab_sums s = FN(slab_sums_in)(a->sums, n, 1);
+        slab_sums s = FN(slab_sums_in)(a->sums, n, 1, 1);
         FN(pixel_sums)[n % CYNORM_SLABS](&s, a->cells + j * a->pitch, a->vectors,
                                          mirrored ? a->window->left : a->window->right);
     }
@@ -503,8 +532,8 @@ static void FN(sum_along_rows)(const along_t *a, const int *rows, int mirrored) 
 /* What a block takes: the loops for its cells, which of its sums the windows need, whether any slab is finished. */
 #define work_t FN(cynorm_lrn_slab_work)
 typedef struct {
-    slab_loop squares, terms, sums_of_terms, finish;
-    void (*sums_of_rows)(const slab_sums *, real *, int64_t, int64_t);
+    slab_loop squares, terms, finish;
+    void (*sums)(const slab_sums *, real *, int64_t pitch, int64_t i, int64_t vectors);
     void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
     int squares_needed, terms_needed, finishes;
 } work_t;
@@ -518,14 +547,14 @@ static void FN(clear_others)(const slabs_t *b, const int *rows, int64_t vectors)
 /* A block by strips of its rows, of `length` elements. */
 static void FN(block_by_strips)(slabs_t *b, const work_t *w, int64_t length) {
     for (int64_t i = 0, vectors; i < length; i += vectors * VL) {
-        const int64_t left = length - i, all = left / VL, strips = (all + CYNORM_STRIP - 1) / CYNORM_STRIP;
+        const int64_t left = length - i, all = left / VL, strips = (all + b->most - 1) / b->most;
         const int64_t whole = all ? (all + strips - 1) / strips : 0;
         vectors = all ? whole : 1;
         if (w->squares_needed) w->squares(b, i, whole, !all, left);
         if (w->terms_needed) {
             w->terms(b, i, whole, !all, left);
             FN(clear_others)(b, b->terms, vectors);
-            w->sums_of_terms(b, i, whole, !all, left);
+            w->sums(&b->term_sums, b->cells, b->pitch, i, vectors);
         }
         if (w->finishes) w->finish(b, i, whole, !all, left);
     }
@@ -538,13 +567,13 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a) {
         FN(square_rows)(b, a, w->square_row);
         FN(sum_along_rows)(a, b->read, 0);
         FN(clear_others)(b, b->read, a->vectors);
-        w->sums_of_rows(&b->squares, a->cells, a->pitch, a->vectors);
+        w->sums(&b->squares, a->cells, a->pitch, 0, a->vectors);
     }
     if (w->terms_needed) {
         w->terms(b, 0, a->whole, others, a->lanes);
         FN(sum_along_rows)(a, b->terms, 1);
         FN(clear_others)(b, b->terms, a->vectors);
-        w->sums_of_rows(&b->term_sums, a->cells, a->pitch, a->vectors);
+        w->sums(&b->term_sums, a->cells, a->pitch, 0, a->vectors);
     }
     if (w->finishes) w->finish(b, 0, a->whole, others, a->lanes);
 }
@@ -554,13 +583,14 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a) {
 static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int backward, int64_t src_at, int64_t diff_at,
                           int64_t dst_at) {
     const int64_t size = cynorm_itemsize(t->src.dtype), vectors = FN(slab_length)(t), row = (vectors + 1) * VL;
-    const int64_t n = FN(slabs_of)(t), sums_size = FN(slab_sums_size)(n, vectors), low = n % CYNORM_SLABS;
+    const int64_t n = FN(slabs_of)(t);
+    const int tree = !FN(by_blocks)(n), low = (int)((tree ? n : n - 1) % CYNORM_SLABS);
+    const int64_t sums_size = FN(slab_sums_size)(n, vectors, tree);
     const int64_t weighted_rows = t->left + CYNORM_SLABS, late = t->right + (backward ? t->left : 0);
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;
     const int64_t terms_end = t->end + t->left < t->extent ? t->end + t->left : t->extent;
     const int64_t least = t->begin - t->left - (backward ? t->right : 0), needed = least < 0 ? 0 : least;
-    /* the first slab that is finished is the first of its block */
-    const int64_t first = t->begin + late - (t->begin + late - needed + CYNORM_SLABS - 1) / CYNORM_SLABS * CYNORM_SLABS;
+    const int64_t first = needed - FN(place_in_block)(needed - t->right); /* as lrn.h has blocks begin */
     const int dtype = t->src.dtype, pixels = FN(by_pixels)(t), power = FN(loop_of_beta)(t, 1);
     slabs_t *b = (slabs_t *)((char *)t->scratch + (along ? FN(along_bytes)(t) : 0));
     real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * sums_size, *weighted = zeros + row;
@@ -569,18 +599,19 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
                    (char *)(weighted + (backward ? weighted_rows * row : 0)));
     const char *src = t->src.data + src_at - out.overlap;
     const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
-    work_t work = {FN(slab_loops)[dtype].squares[low], FN(slab_loops)[dtype].terms[power], FN(strip_sums)[low],
+    work_t work = {FN(slab_loops)[dtype].squares[tree][low], FN(slab_loops)[dtype].terms[power],
                    backward ? FN(slab_loops)[dtype].backward : FN(slab_loops)[dtype].forward[power],
-                   FN(row_sums)[low], FN(slab_loops)[dtype].square_row, 0, 0, 0};
+                   FN(strip_sums)[tree][low], FN(slab_loops)[dtype].square_row, 0, 0, 0};
     b->q = FN(coefficients_of)(t);
     b->src_step = pixels ? t->src.stride[1] : VL * size;
     b->diff_step = pixels ? t->diff_dst.stride[1] : VL * size;
     b->dst_step = pixels ? t->dst.stride[1] : VL * size;
     b->src_ahead = CYNORM_SLABS * t->src.streamed, b->diff_ahead = CYNORM_SLABS * t->diff_dst.streamed;
-    b->squares = FN(slab_sums_in)(sums, n, vectors);
-    if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors);
+    b->squares = FN(slab_sums_in)(sums, n, vectors, tree);
+    if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors, tree);
     if (!along) memset(zeros, 0, (size_t)row * sizeof(real));
     b->streaming = out.streaming, b->seamed = out.seamed, b->late = &out.late;
+    b->most = t->streaming ? CYNORM_STRIP / 2 : CYNORM_STRIP;
     b->cells = along ? along->cells : b->strip[0], b->pitch = along ? along->pitch : CYNORM_STRIP * VL;
     for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {
         const int64_t middle = c - t->right, done = c - late;
@@ -589,7 +620,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
         FN(slab_range)(b->finish, done, t->begin, t->end);
         work.squares_needed = !backward || middle < terms_end;
         work.terms_needed = backward && middle + CYNORM_SLABS > terms_begin;
-        work.finishes = done >= t->begin;
+        work.finishes = b->finish[0] < b->finish[1];
         if (turn >= weighted_rows) turn -= weighted_rows;
         for (int j = 0; j < CYNORM_SLABS; j++) {
             const int64_t slot = turn + j < weighted_rows ? turn + j : turn + j - weighted_rows;
@@ -598,16 +629,16 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
             b->middle[j] = src + (middle + j) * t->src.streamed;
             b->diff_dst[j] = diff_dst + (middle + j) * t->diff_dst.streamed;
             b->src[j] = src + (done + j) * t->src.streamed;
-            b->dst[j] = work.finishes && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
+            b->dst[j] = j >= b->finish[0] && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
-        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(open_seam)(&b->seam[j], &out, b->dst[j]);
+        for (int j = b->finish[0]; out.seamed && j < b->finish[1]; j++) FN(open_seam)(&b->seam[j], &out, b->dst[j]);
         if (along) FN(block_by_rows)(b, &work, along);
         else FN(block_by_strips)(b, &work, out.row / size);
         FN(turn_blocks)(&b->squares);
         if (backward) FN(turn_blocks)(&b->term_sums);
-        for (int j = 0; work.finishes && out.seamed && j < b->finish[1]; j++) FN(close_seam)(&b->seam[j], out.row);
+        for (int j = b->finish[0]; out.seamed && j < b->finish[1]; j++) FN(close_seam)(&b->seam[j], out.row);
         if (work.finishes) FN(leave_stage)(&out, done + b->finish[1]);
     }
 }
