@@ -358,10 +358,10 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
         else FN(square_row)(cells, src, step, ahead, vectors, n, CYNORM_##T);                                          \
     }                                                                                                                  \
     CYNORM_SLAB_POWERS(T, usual, TERMS, CYNORM_BETA_THREE_QUARTERS, 1)                                                 \
-    CYNORM_SLAB_POWERS(T, special, TERMS, cynorm_special_beta(b->q.beta), 1)                                           \
+    CYNORM_SLAB_POWERS(T, special, TERMS, cynorm_special_beta(b->q.beta), CYNORM_TOGETHER)                             \
     CYNORM_SLAB_POWERS(T, any, TERMS, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                                \
     CYNORM_SLAB_POWERS(T, usual, FORWARD, CYNORM_BETA_THREE_QUARTERS, 2)                                               \
-    CYNORM_SLAB_POWERS(T, special, FORWARD, cynorm_special_beta(b->q.beta), 1)                                         \
+    CYNORM_SLAB_POWERS(T, special, FORWARD, cynorm_special_beta(b->q.beta), CYNORM_TOGETHER)                           \
     CYNORM_SLAB_POWERS(T, any, FORWARD, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                              \
     CYNORM_SLAB_POWERS(T, none, BACKWARD, CYNORM_BETA_ZERO, 1)
 #define CYNORM_SQUARES_OF(T, tree, low) FN(slab_squares_##T##_##tree##_##low),

@@ -351,11 +351,13 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
                                     vec *reciprocal) {
     vec r[CYNORM_TOGETHER];
     if (kind == CYNORM_BETA_THREE_QUARTERS) CYNORM_EACH out[k] = FN(times_rsqrt_3_4)(a[k], x[k], dtype, &r[k]);
-    else {
+    else if (kind == CYNORM_BETA_HALF) CYNORM_EACH {
+        const vec y = FN(rsqrt)(x[k], dtype);
+        r[k] = y * y, out[k] = a[k] * y;
+    } else {
         if (kind == CYNORM_BETA_ANY) FN(powers_any)(out, x, n, -beta);
         CYNORM_EACH r[k] = FN(reciprocal)(x[k], dtype);
-        CYNORM_EACH out[k] = a[k] * (kind == CYNORM_BETA_HALF ? FN(rsqrt)(x[k], dtype)
-                                     : kind == CYNORM_BETA_ONE ? r[k]
+        CYNORM_EACH out[k] = a[k] * (kind == CYNORM_BETA_ONE ? r[k]
                                      : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
                                      : kind == CYNORM_BETA_ANY ? out[k]
                                      : x[k]); /* to be mended */
