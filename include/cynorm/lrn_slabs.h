@@ -1,6 +1,6 @@
 /* LRN with a window of many slabs along the stream. A template, see types.h; formulas, tiles and trees are lrn.h's.
  *
- * CYNORM_SLABS slabs are worked on at a time, in strips of CYNORM_STRIP vectors: loops for window sums, terms and
+ * CYNORM_SLABS slabs are worked on at a time, in strips of up to CYNORM_STRIP vectors: loops for window sums, terms and
  * results follow one another, each short enough for the core to look several vectors ahead, and hand their rows on
  * in the first-level cache. A strip is also what memory has the time of: reads are asked for all along.
  *
@@ -47,7 +47,7 @@ typedef struct {
     int64_t pitch;                        /* reals from a slab's cells to those of the next */
     coefficients q;
     int streaming, seamed;                /* how dst leaves: lrn_stage.h */
-    int64_t most;                         /* vectors of a strip: less past the cache, where reads and writes take turns */
+    int64_t most;                         /* vectors of a strip: fewer past the cache, where reads and writes take turns */
     seam_t seam[CYNORM_SLABS];
     const cynorm_late *late;              /* dst of the block before */
     real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64)));
