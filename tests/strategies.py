@@ -109,13 +109,15 @@ def assert_same_bits(got, expected, what="result"):
     np.testing.assert_array_equal(bits(got), bits(expected), err_msg=what)
 
 
-def assert_same_windows(got, expected, local_size, what="result"):
-    """To the last bit; nearly so for windows of 10 cells and more, which may be summed in another order in another layout."""
+def assert_same_windows(got, expected, local_size, what, terms=None):
+    """To the last bit; windows of 10 cells and more, which may be summed in another order in another layout, within twice the 4
+    ulp that each may be wrong by, of the largest of `terms` where these cancel."""
     if local_size < 10:
         assert_same_bits(got, expected, what)
     else:
         values = reference.wide(expected)
-        reference.assert_within(got, values, 16 * reference.ulp(np.abs(values).max(), expected.dtype), what)
+        of = values if terms is None else np.abs(reference.wide(terms)).max()
+        reference.assert_within(got, values, 8 * reference.ulp(of, expected.dtype), what)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -309,10 +309,10 @@ def test_small_planes(shape, dtype):
             check(shape, dtype, local_size=local_size, window=window)
         dst, diff_src = lrn.forward(src, num_threads=2), lrn.backward(diff_dst, src, num_threads=2)
         assert_same_windows(dst, lrn.forward(larger[0])[..., : shape[3]], local_size, "dst")
-        assert_same_windows(diff_src, lrn.backward(larger[1], larger[0])[..., : shape[3]], local_size, "diff_src")
+        assert_same_windows(diff_src, lrn.backward(larger[1], larger[0])[..., : shape[3]], local_size, "diff_src", diff_dst)
         sliced = lrn.forward(wider[0][:, 2:-1]), lrn.backward(wider[1][:, 2:-1], wider[0][:, 2:-1])
         assert_same_windows(sliced[0], dst, local_size, "dst of a slice")
-        assert_same_windows(sliced[1], diff_src, local_size, "diff_src of a slice")
+        assert_same_windows(sliced[1], diff_src, local_size, "diff_src of a slice", diff_dst)
         out = diff_dst.copy()
         assert_same_bits(lrn.backward(out, src, out=out), diff_src, "diff_src in place")
         out = src.copy()
@@ -474,8 +474,8 @@ def test_channels_last_gives_the_bits_of_planes(isa, dtype, channels, size):
     lrn, planes = (cynorm.LRN(size, 0.5, layout=layout) for layout in ("NHWC", "NCHW"))
     tensors = draw_pair((2, channels, 5, 7), dtype, "NHWC")
     others = [to_canonical(tensor, "NHWC").copy() for tensor in tensors]
-    assert_same_windows(to_canonical(lrn.forward(tensors[1]), "NHWC"), planes.forward(others[1]), size)
-    assert_same_windows(to_canonical(lrn.backward(*tensors), "NHWC"), planes.backward(*others), size)
+    assert_same_windows(to_canonical(lrn.forward(tensors[1]), "NHWC"), planes.forward(others[1]), size, "dst")
+    assert_same_windows(to_canonical(lrn.backward(*tensors), "NHWC"), planes.backward(*others), size, "diff_src", others[0])
 
 
 @pytest.mark.parametrize("channels", [1024, 2624])
@@ -715,11 +715,11 @@ def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, win
     out, room = placed[target]
     lrn.backward(diff_dst, src, out=out)
     size = size if 1 in shape[2:] else 0  # else the same axis is streamed in every order
-    assert_same_windows(take(out, room), expected_diff, size)
+    assert_same_windows(take(out, room), expected_diff, size, "diff_src", expected_diff)
     src[...] = dense[0]
     out, room = placed["src" if target == "src" else "out"]
     lrn.forward(src, out=out)
-    assert_same_windows(take(out, room), expected_dst, size)
+    assert_same_windows(take(out, room), expected_dst, size, "dst")
 
 
 @each_dtype
