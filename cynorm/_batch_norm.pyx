@@ -32,9 +32,9 @@ from cynorm._tensor import short_name
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_PACKED,
-    CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU,
-    cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
+    CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_KEPT_AHEAD,
+    CYNORM_BN_MASK, CYNORM_BN_PACKED, CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F64, CYNORM_IDENTITY,
+    CYNORM_RELU, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
     cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
 )
 from cynorm._kernels cimport (
@@ -77,7 +77,7 @@ cdef enum:
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
     SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
     REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
-    SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile, or while which those that follow are fetched
+    SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     SPREAD = 49                     # elements: no longer reduced row is a part of a kept one,
     SPREAD_WIDE = 8                 # of float64,
@@ -87,7 +87,6 @@ cdef enum:
     ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
     SHORT = 256                     # fewer than these are joined by the next axis of statistics
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
-    TWO_UNITS = 3 << 19             # bytes: as much of the second-level cache holds a unit and the next
     LARGE = 1 << 22                 # bytes moved from which on tensors exceed the second-level cache of any core
     CHUNK = 1 << 15                 # elements a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
@@ -176,7 +175,6 @@ ctypedef struct plan_t:
     int64_t parts                   # of these, and of coefficients: those of blocks may follow on
     int64_t padding                 # statistics at the end of the last unit whose results are zeros
     int packing                     # how often a view is packed or unpacked
-    bint two_units_fit              # the cache, so that the next one is worth fetching early
 
 ctypedef struct state_t:
     const plan_t *plan
@@ -508,8 +506,6 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]
-    plan.two_units_fit = nbytes >= STREAMING and 2 * plan.cut * plan.count * cynorm_itemsize(src.dtype) * (
-        1 if call.data[CYNORM_BN_DIFF_DST] == NULL else 2) <= TWO_UNITS
     t.split = plan.split or plan.cut
     t.repeat = plan.repeat
     t.row = plan.cut * plan.spread * plan.repeat
@@ -765,9 +761,8 @@ cdef void clear_padding(const plan_t *plan, const cynorm_bn_tile *t, int view, i
             clear_bytes(p + j * plan.groups.stride[view], nbytes)
 
 
-cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch,
-                bint ahead) noexcept nogil:
-    """One step over a chunk of a unit; `ahead`: the next unit is fetched early."""
+cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
+    """One step over a chunk of a unit."""
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t
@@ -778,9 +773,6 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     memmove(&t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
     t.scratch = scratch
     t.sums = sums
-    if ahead and unit % plan.cuts + 1 < plan.cuts and not t.kept_inner:
-        t.next[0] = plan.cut * plan.group.stride[CYNORM_BN_SRC]
-        t.next[1] = plan.cut * plan.group.stride[CYNORM_BN_DIFF_DST]
     t.center = s.array[CENTER] + each
     t.norm = s.array[NORM] + each
     t.gain = s.array[GAIN] + each
@@ -806,11 +798,12 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     whole = count - count % plan.repeat
     n = t.count[0]
     slab = count * n * cynorm_itemsize(t.view[CYNORM_BN_SRC].dtype)
-    if t.kept_inner and plan.reduceds > 0 and slab <= SHORT_SLAB:
-        t.last_images = min(SHORT_SLAB / slab, plan.reduced[0].extent - 1)
+    if t.kept_inner and t.packs == 0 and plan.reduceds > 0:
+        t.last_images = min(ceil_div(CYNORM_BN_KEPT_AHEAD, slab), plan.reduced[0].extent - 1)
         fetch_ahead(&t, plan, 0, CYNORM_BN_SRC)
         fetch_ahead(&t, plan, 1, CYNORM_BN_DIFF_DST)
-        fetch_ahead(&t, plan, 2, CYNORM_BN_DST)
+        if slab <= SHORT_SLAB:
+            fetch_ahead(&t, plan, 2, CYNORM_BN_DST)
     other = chunk / plan.groups_cuts * plan.others_cut
     end = min(other + plan.others_cut, plan.others)
     while other < end:
@@ -862,11 +855,11 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
         sums = s.sums + task * plan.sums_bytes
     if steps & SUMS:
         memset(sums, 0, plan.sums_bytes)
-        visit(s, unit, chunk, SUMS, sums, scratch, False)
+        visit(s, unit, chunk, SUMS, sums, scratch)
     if steps & FINISH and cynorm_count(&s.summed[unit]) == plan.chunks - 1:
         finish_unit(s, unit, sums - chunk * plan.sums_bytes)
     if steps & COMBINE:
-        visit(s, unit, chunk, COMBINE, sums, scratch, steps & FINISH and plan.two_units_fit)
+        visit(s, unit, chunk, COMBINE, sums, scratch)
 
 
 cdef void run_unit(const state_t *s, int64_t unit, char *scratch) noexcept nogil:

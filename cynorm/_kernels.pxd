@@ -112,7 +112,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
 
     enum:
         CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE
-        CYNORM_BN_MASK, CYNORM_BN_VIEWS, CYNORM_BN_SCRATCH, CYNORM_BN_PACKED
+        CYNORM_BN_MASK, CYNORM_BN_VIEWS, CYNORM_BN_KEPT_AHEAD, CYNORM_BN_SCRATCH, CYNORM_BN_PACKED
 
     ctypedef struct cynorm_bn_view:
         char *data

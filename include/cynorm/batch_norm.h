@@ -39,10 +39,11 @@ enum {
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers; */
     CYNORM_BN_RUN = 16,          /* as many terms of a half type's gradient are added before they are widened */
     CYNORM_BN_PAIRED = 128,      /* rows at least that are taken by twos */
-    CYNORM_BN_AHEAD = 4096,      /* bytes that rows of one statistic each are prefetched ahead, */
-    CYNORM_BN_KEPT_AHEAD = 2048, /* and kept rows, as long as they are read one after another, and results; */
-    CYNORM_BN_TOGETHER = 65536,  /* longer ones are summed by columns, in groups of about as many bytes */
-    CYNORM_BN_LEAST = 16,        /* and as many rows at least, while the next group is prefetched; */
+    CYNORM_BN_AHEAD = 4096,      /* bytes that are prefetched ahead of rows of one statistic each; */
+    CYNORM_BN_PIECE = 4096,      /* bytes at most of a kept row's piece whose sums stay in the first-level cache; up to four rows */
+    CYNORM_BN_PIECES = 8192,     /* of as many bytes add to them together */
+    CYNORM_BN_TOGETHER = 65536,  /* half types are summed by columns, in groups of about as many bytes */
+    CYNORM_BN_LEAST = 16,        /* and as many rows at least, while the next group is prefetched */
     CYNORM_BN_WIDEST = 4096,     /* so many elements of one are combined at a time: in the order of memory, */
     CYNORM_BN_WIDE = 1024,       /* or, in the cache, so few that its first level keeps their coefficients */
     CYNORM_BN_IN_ORDER = -1      /* see half_of */
@@ -53,8 +54,7 @@ enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
-/* Where to prefetch to the second-level cache while reading at p: `by` ahead, `jump` further past `end`, or, of kept
- * rows, in the last images. */
+/* Where to prefetch while reading at p: `by` ahead, and `jump` further past `end`, or, of kept rows, from one of them on. */
 typedef struct {
     int64_t by, jump;
     const char *end;
@@ -63,7 +63,7 @@ typedef struct {
 static inline void cynorm_bn_prefetch(const char *p, const cynorm_bn_ahead *a) {
     p += a->by;
     if (p >= a->end) p += a->jump;
-    __builtin_prefetch(p, 0, 2);
+    __builtin_prefetch(p);
 }
 
 /* `count` rows of n elements of one storage type, each contiguous, `step` apart in bytes (the mask's in
@@ -73,14 +73,15 @@ typedef struct {
     const unsigned char *mask;
     int64_t x_step, g_step, bit, bit_step, n, count;
     int64_t x_image, g_image, bit_image, images, last_images;
-    int64_t together; /* how many kept rows are summed by columns in turn */
     cynorm_bn_ahead x_ahead, g_ahead;
+    int64_t turn, last_jump[2]; /* from which kept row on they jump, and how much further in the last images */
+    int64_t together; /* how many kept rows are summed together */
 } cynorm_bn_rows;
 
 static inline void cynorm_bn_next_image(cynorm_bn_rows *in) {
     if (--in->images == in->last_images) {
-        in->x_ahead.by += in->x_ahead.jump;
-        in->g_ahead.by += in->g_ahead.jump;
+        in->x_ahead.jump += in->last_jump[0];
+        in->g_ahead.jump += in->last_jump[1];
     }
     in->x += in->x_image;
     in->g += in->g_image;
@@ -199,7 +200,7 @@ static inline int cynorm_bn_lines(const cynorm_bn_tile *t, const cynorm_bn_view 
                          (t->blocks > 1 ? v->block : 0)) & 63) == 0;
 }
 
-/* Ahead of a block: in the next unit, where its place is known, else in this tile's next group. */
+/* Ahead of a block: in what is packed next, else in this tile's next group. */
 static cynorm_bn_ahead cynorm_bn_ahead_of(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
                                           const cynorm_bn_block *b) {
     int64_t bytes = t->count[0] * cynorm_itemsize(v->dtype);
@@ -216,10 +217,25 @@ static inline int cynorm_bn_cut(const cynorm_bn_tile *t, const cynorm_bn_block *
     return t->kept_inner && b->n < t->count[0];
 }
 
-/* How far ahead of rows: in memory, or, where they are cut, in the next one. */
-static int64_t cynorm_bn_rows_ahead(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
-                                    const cynorm_bn_block *b) {
-    if (next) return next;
-    return cynorm_bn_cut(t, b) ? v->stride[2] : CYNORM_BN_KEPT_AHEAD;
+/* How many kept rows of so many bytes are prefetched before they are read. */
+static inline int64_t cynorm_bn_rows_ahead(const cynorm_bn_block *b, int64_t bytes) {
+    const int64_t rows = (CYNORM_BN_KEPT_AHEAD + bytes - 1) / bytes;
+    return rows < b->count ? rows : b->count;
+}
+
+/* Ahead of a block's kept rows: in the next row, where they are cut; in what is packed next; as many rows further, of the last
+ * ones in the next image, or further images. */
+static cynorm_bn_ahead cynorm_bn_rows_next(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next, const cynorm_bn_block *b) {
+    const int64_t step = v->stride[2];
+    if (cynorm_bn_cut(t, b)) return (cynorm_bn_ahead){.by = step};
+    if (t->packs && next) return (cynorm_bn_ahead){.by = next};
+    return (cynorm_bn_ahead){.by = cynorm_bn_rows_ahead(b, b->n * cynorm_itemsize(v->dtype)) * step,
+                             .jump = b->images > 1 ? next - b->count * step : 0};
+}
+
+/* Ahead of results: in the next row, where they are cut; in the next image, if that is near; or in memory. */
+static int64_t cynorm_bn_out_ahead(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b) {
+    if (cynorm_bn_cut(t, b)) return v->stride[2];
+    return t->next[2] ? t->next[2] : CYNORM_BN_KEPT_AHEAD;
 }
 #endif

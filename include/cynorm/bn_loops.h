@@ -77,32 +77,31 @@ CYNORM_INLINE int FN(is_split)(int64_t m, int backward, int dtype) {
 /* Whether sums are of runs of products, see sum_products. */
 CYNORM_INLINE int FN(in_runs)(int backward, int dtype) { return backward && cynorm_itemsize(dtype) == 2; }
 
-/* What m elements from the i-th of row r add to two sums: w and w * d, d being x - center and w g, or d. */
-CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i,
-                                  vec center, int64_t m, int backward, int masked, int dtype) {
-    const int64_t at = i * cynorm_itemsize(dtype);
-    const char *x = in->x + r * in->x_step + at;
+/* What m elements add to two sums: w and w * d, d being x - center and w g, or d; `bit`: where in the mask they begin. */
+CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const char *x, const char *g, const unsigned char *mask, int64_t bit,
+                                  wide center, int64_t m, int backward, int masked, int dtype) {
     wide d;
 #if !CYNORM_DOUBLE
     if (FN(is_split)(m, backward, dtype)) d = FN(wide_split)(x);
     else
 #endif
     d = FN(wide_get)(x, dtype, m);
-    if (dtype != CYNORM_BF16) d = FN(wide_minus)(d, FN(wide_of)(center)); /* else it is 0 */
+    if (dtype != CYNORM_BF16) d = FN(wide_minus)(d, center); /* else it is 0 */
     wide w = d;
-    if (backward) {
-        const char *g = in->g + r * in->g_step + at;
-        if (masked) {
-            const unsigned bits = FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, CYNORM_BN_IN_ORDER);
-            w = FN(wide_of)(FN(where_bits)(bits, FN(get)(g, dtype, m)));
-        } else {
-            w = FN(wide_get)(g, dtype, m);
-        }
-    } else if (m < VL) {
-        w = d = FN(wide_part)(d, m); /* no element, no term */
-    }
+    if (backward && masked) w = FN(wide_of)(FN(where_bits)(FN(bits_in)(mask, bit, CYNORM_BN_IN_ORDER), FN(get)(g, dtype, m)));
+    else if (backward) w = FN(wide_get)(g, dtype, m);
+    else if (m < VL) w = d = FN(wide_part)(d, m); /* no element, no term */
     *first = FN(wide_add)(*first, w);
     *second = FN(wide_fma)(w, d, *second);
+}
+
+/* Likewise of m elements from the i-th of row r. */
+CYNORM_INLINE void FN(sum_part)(wide *first, wide *second, const cynorm_bn_rows *in, int64_t r, int64_t i, wide center, int64_t m,
+                                int backward, int masked, int dtype) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    const char *g = backward ? in->g + r * in->g_step + at : NULL;
+    FN(sum_vector)(first, second, in->x + r * in->x_step + at, g, in->mask, in->bit + r * in->bit_step + i, center, m, backward,
+                   masked, dtype);
 }
 
 /* Likewise of half types, backward, in reals: d and d * ((x - center) * norm), d being g as the mask leaves it. */
@@ -146,12 +145,12 @@ CYNORM_INLINE wide FN(sums_in_order)(const wide *v, int k, int half, int split) 
     return v[k];
 }
 
-/* The memory of kept rows, in its own order, ahead of those from `row` on; `done` elements are done. */
-CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int64_t done, int x, int g,
-                                     int dtype) {
-    int64_t at = done * cynorm_itemsize(dtype);
-    if (x) __builtin_prefetch(in->x + row * in->x_step + at + in->x_ahead.by, 0, 2);
-    if (g) __builtin_prefetch(in->g + row * in->g_step + at + in->g_ahead.by, 0, 2);
+/* Ahead of the i-th element of a kept row. */
+CYNORM_INLINE void FN(prefetch_kept)(const cynorm_bn_rows *in, int64_t row, int64_t i, int x, int g, int dtype) {
+    const int64_t at = i * cynorm_itemsize(dtype);
+    const int jump = row >= in->turn;
+    if (x) __builtin_prefetch(in->x + row * in->x_step + at + in->x_ahead.by + (jump ? in->x_ahead.jump : 0));
+    if (g) __builtin_prefetch(in->g + row * in->g_step + at + in->g_ahead.by + (jump ? in->g_ahead.jump : 0));
 }
 
 /* Adds rows to the sums of some vectors of columns, which stay in registers. */
@@ -162,6 +161,10 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
     vec c[CYNORM_BN_SUM_COLUMNS], factor[CYNORM_BN_SUM_COLUMNS];
     const int split = FN(is_split)(m, backward, dtype), runs = FN(in_runs)(backward, dtype), in_halves = runs ? columns : 1;
+    /* what is prefetched: as far ahead of each row, or, of long ones, the next rows in the order of memory */
+    const int in_order = in->n > CYNORM_BN_SUM_COLUMNS * VL;
+    const int64_t size = cynorm_itemsize(dtype), from = (in_order ? i * rows : i) * size;
+    const int64_t x_next = in_order ? columns * VL * size : in->x_step, g_next = in_order ? columns * VL * size : in->g_step;
     sums += i / VL * 2;
     for (int k = 0; k < columns; k++) {
         const int half = FN(half_of)(k, in_halves, dtype), at = FN(start_of)(k, half);
@@ -170,24 +173,29 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
         c[k] = FN(load_half)(center + i + at, half);
         if (runs) factor[k] = FN(load_half)(norm + i + at, half);
     }
-    for (; now.images; cynorm_bn_next_image(&now))
+    for (; now.images; cynorm_bn_next_image(&now)) {
+        const char *x = now.x + row * now.x_step + from + now.x_ahead.by;
+        const char *g = backward ? now.g + row * now.g_step + from + now.g_ahead.by : x;
         for (int64_t r = 0, end; r < rows; r = end) {
             vec part[2][CYNORM_BN_SUM_COLUMNS] = {{{0}}};
             end = runs && rows - r > CYNORM_BN_RUN ? r + CYNORM_BN_RUN : rows;
-            for (; r < end; r++)
+            for (; r < end; r++, x += x_next, g += g_next) {
+                if (r == now.turn) x += now.x_ahead.jump, g += now.g_ahead.jump;
                 for (int k = 0; k < columns; k++) {
                     const int half = FN(half_of)(k, in_halves, dtype);
-                    const int64_t at = i + FN(start_of)(k, half);
-                    if (k * VL * cynorm_itemsize(dtype) % 64 == 0)
-                        FN(prefetch_kept)(&now, row, i * rows + (r * columns + k) * VL, 1, backward, dtype);
+                    const int64_t at = i + FN(start_of)(k, half), ahead = k * VL * size;
+                    if (ahead % 64 == 0) __builtin_prefetch(x + ahead);
+                    if (ahead % 64 == 0 && backward) __builtin_prefetch(g + ahead);
                     if (runs)
                         FN(sum_products)(&part[0][k], &part[1][k], &now, row + r, at, c[k], factor[k], m, half,
                                          masked, dtype);
-                    else FN(sum_vector)(&first[k], &second[k], &now, row + r, at, c[k], m, backward, masked, dtype);
+                    else FN(sum_part)(&first[k], &second[k], &now, row + r, at, FN(wide_of)(c[k]), m, backward, masked, dtype);
                 }
+            }
             for (int k = 0; k < columns && runs; k++)
                 FN(add_run)(&first[k], &second[k], part[0][k], part[1][k], factor[k]);
         }
+    }
     for (int k = 0; k < columns; k++) {
         const int half = FN(half_of)(k, in_halves, dtype);
         sums[2 * k] = FN(sums_in_order)(first, k, half, split);
@@ -195,9 +203,44 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
     }
 }
 
+/* Adds some rows of reals to the sums in memory, one vector of columns after the other. */
+CYNORM_INLINE void FN(sum_in_memory)(wide *sums, cynorm_bn_rows in, const real *center, int64_t row, int rows, int backward,
+                                     int masked) {
+    const int line = VL * sizeof(real) < 64 ? 64 / sizeof(real) : VL;
+    const char *x = in.x + row * in.x_step, *g = backward ? in.g + row * in.g_step : x;
+    int64_t bit = in.bit + row * in.bit_step, left = in.n;
+#define ADD(m)                                                                                               \
+    do {                                                                                                     \
+        const wide c = FN(wide_get)((const char *)center, CYNORM_COMPUTE, VL);                               \
+        wide first = sums[0], second = sums[1];                                                              \
+        for (int k = 0; k < rows; k++)                                                                       \
+            FN(sum_vector)(&first, &second, x + k * in.x_step, g + k * in.g_step, in.mask, bit + k * in.bit_step, c, m, \
+                           backward, masked, CYNORM_COMPUTE);                                                \
+        sums[0] = first, sums[1] = second;                                                                   \
+        sums += 2, center += VL, bit += VL, left -= VL;                                                      \
+        x += VL * sizeof(real), g += VL * sizeof(real);                                                      \
+    } while (0)
+    while (left >= line) {
+        for (int k = 0; k < rows; k++) __builtin_prefetch(x + k * in.x_step + in.x_ahead.by);
+        for (int k = 0; k < rows && backward; k++) __builtin_prefetch(g + k * in.g_step + in.g_ahead.by);
+        for (int j = 0; j < line; j += VL) ADD(VL);
+    }
+    while (left > 0) ADD(left < VL ? left : VL);
+#undef ADD
+}
+
 CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *center, const real *norm, int backward,
                                 int masked, int dtype) {
-    int64_t block = CYNORM_BN_SUM_COLUMNS * VL;
+    const int64_t block = CYNORM_BN_SUM_COLUMNS * VL;
+    if (dtype == CYNORM_COMPUTE && in.n > block) {
+        int64_t r = 0;
+#define ADD(rows) FN(sum_in_memory)(sums, in, center, r, rows, backward, masked)
+        for (; r + 4 <= in.count && in.together >= 4; r += 4) ADD(4);
+        for (; r + 2 <= in.count && in.together >= 2; r += 2) ADD(2);
+        for (; r < in.count; r++) ADD(1);
+#undef ADD
+        return;
+    }
     for (int64_t r = 0, rows; r < in.count; r += rows) {
         rows = in.count - r < in.together ? in.count - r : in.together;
         int64_t i = 0;
@@ -234,7 +277,7 @@ CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *ce
     if (runs)                                                                                                \
         FN(sum_products)(&part[0][k], &part[1][k], &in, r, (at) + FN(start_of)(k, half), c, factor, m, half, \
                          masked, dtype);                                                                     \
-    else FN(sum_vector)(&first[k], &second[k], &in, r, (at) + (k) * VL, c, m, backward, masked, dtype)
+    else FN(sum_part)(&first[k], &second[k], &in, r, (at) + (k) * VL, FN(wide_of)(c), m, backward, masked, dtype)
             end = runs && in.n - i > CYNORM_BN_RUN * step ? i + CYNORM_BN_RUN * step : in.n;
             for (; i + step <= end; i += step) {
                 FN(prefetch_reduced)(&in, r, i, step, backward, dtype);
@@ -268,12 +311,12 @@ typedef struct {
     int64_t bit, bit_step;
     int64_t image, bit_image;     /* from image to image, in bytes, of the mask in bits */
     int ahead, streaming;         /* whether inputs are prefetched, and out bypasses the cache */
-    int64_t out_ahead, out_jump;  /* how far ahead it is fetched, if it is; in the last images, further */
+    int64_t out_ahead, last_jump; /* how far ahead it is fetched before it is written, if it is; in the last images, further */
 } line;
 
 static inline void FN(next_image)(line *l, cynorm_bn_rows *in) {
     cynorm_bn_next_image(in);
-    if (in->images == in->last_images) l->out_ahead += l->out_jump;
+    if (in->images == in->last_images) l->out_ahead += l->last_jump;
     l->out += l->image;
     l->bit += l->bit_image;
 }

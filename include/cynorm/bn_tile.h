@@ -74,20 +74,26 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
                          .bit_image = mask->stride[1], .images = b->images};
     const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
     in.x = FN(view_rows)(t, src, b, s->x, &in.x_step);
-    in.together = b->count;
+    in.together = in.turn = b->count;
     if (!t->kept_inner) {
         in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
         in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
     } else if (sums && b->n > CYNORM_BN_SUM_COLUMNS * VL) {
-        in.together = CYNORM_BN_TOGETHER / (b->n * cynorm_itemsize(src->dtype));
-        if (in.together < CYNORM_BN_LEAST) in.together = CYNORM_BN_LEAST;
-        in.x_ahead.by = in.together * in.x_step;
-        in.g_ahead.by = in.together * other->stride[2];
+        const int64_t row = b->n * cynorm_itemsize(src->dtype);
+        int64_t ahead = CYNORM_BN_TOGETHER / row > CYNORM_BN_LEAST ? CYNORM_BN_TOGETHER / row : CYNORM_BN_LEAST;
+        in.together = ahead;
+        if (src->dtype == CYNORM_COMPUTE) { /* from DRAM in the order of memory */
+            in.together = t->streaming || 2 * row > CYNORM_BN_PIECES ? 1 : 4 * row > CYNORM_BN_PIECES ? 2 : 4;
+            ahead = CYNORM_BN_PIECE / row > in.together ? CYNORM_BN_PIECE / row : in.together;
+        }
+        in.x_ahead.by = ahead * in.x_step;
+        in.g_ahead.by = ahead * other->stride[2];
     } else {
-        in.x_ahead.by = cynorm_bn_rows_ahead(t, src, t->next[0], b);
-        in.g_ahead.by = cynorm_bn_rows_ahead(t, other, t->next[1], b);
-        in.x_ahead.jump = t->jump[0];
-        in.g_ahead.jump = t->jump[1];
+        in.x_ahead = cynorm_bn_rows_next(t, src, t->next[0], b);
+        in.g_ahead = cynorm_bn_rows_next(t, other, t->next[1], b);
+        in.turn -= cynorm_bn_rows_ahead(b, b->n * cynorm_itemsize(src->dtype));
+        in.last_jump[0] = t->jump[0];
+        in.last_jump[1] = t->jump[1];
         in.last_images = t->last_images;
     }
     if (in.x == s->x || src->packed) in.x_ahead = here;
@@ -158,7 +164,7 @@ static int FN(in_pairs)(const cynorm_bn_tile *t, const cynorm_bn_rows *in, const
 static cynorm_bn_rows FN(take_pairs)(cynorm_bn_rows *in) {
     cynorm_bn_rows pairs = *in;
     const int64_t rows = in->count / 2 * 2;
-    pairs.n *= 2, pairs.count /= 2, pairs.together = pairs.count;
+    pairs.n *= 2, pairs.count /= 2, pairs.turn /= 2, pairs.together = pairs.count;
     pairs.x_step *= 2, pairs.g_step *= 2, pairs.bit_step *= 2;
     in->count -= rows;
     in->x += rows * in->x_step, in->bit += rows * in->bit_step;
@@ -168,8 +174,13 @@ static cynorm_bn_rows FN(take_pairs)(cynorm_bn_rows *in) {
 
 static void FN(sum_tile)(const cynorm_bn_tile *t) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
-    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
-    cynorm_bn_block b = FN(blocks)(t, t->count[0], 0, dtype);
+    const int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
+    int64_t most = t->count[0];
+    if (t->kept_inner && dtype == CYNORM_COMPUTE) { /* pieces that differ little, of whole vectors */
+        const int64_t vectors = (most + VL - 1) / VL, pieces = (vectors * CYNORM_VBYTES - 1) / CYNORM_BN_PIECE + 1;
+        most = (vectors + pieces - 1) / pieces * VL;
+    }
+    cynorm_bn_block b = FN(blocks)(t, most, 0, dtype);
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b, 1);
         wide *sums = (wide *)((char *)t->sums + b.of * FN(bn_sums_bytes)(t->kept_inner, t->row));
@@ -225,8 +236,7 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
     return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming || cynorm_bn_cut(t, b),
                   .streaming = t->streaming && !v->packed, .image = v->stride[1],
-                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_rows_ahead(t, v, t->next[2], b) : 0,
-                  .out_jump = t->fetching ? t->jump[2] : 0};
+                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_out_ahead(t, v, b) : 0, .last_jump = t->jump[2]};
 }
 
 #if !CYNORM_DOUBLE

@@ -305,7 +305,7 @@ typedef struct {
     int64_t bit;       /* where in the mask the tile begins */
     const void *center, *norm, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
-    int64_t next[3];   /* how far what is taken next is, of src, of diff_dst and of dst; 0: where this tile's next rows are; */
+    int64_t next[3];   /* how far what is fetched next is, of src, of diff_dst and of dst; 0: where this tile's next rows are; */
     int64_t jump[3];   /* and how much further, in the last images */
     int64_t last_images;
     cynorm_activation activation;
@@ -317,6 +317,7 @@ typedef struct {
 
 /* A packed view has a slab, and what its way past the cache takes: cynorm_unpack_bytes of so many rows. */
 enum {
+    CYNORM_BN_KEPT_AHEAD = 3072, /* bytes of kept rows that are fetched ahead, in the first-level cache */
     CYNORM_BN_SCRATCH = 96 << 10,
     CYNORM_BN_SLAB = 96 << 10,
     CYNORM_BN_SLAB_ROWS = 768,
