@@ -77,7 +77,7 @@ cdef enum:
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
     SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
     REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
-    SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile
+    SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile, or whose results are fetched an image ahead
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     SPREAD = 49                     # elements: no longer reduced row is a part of a kept one,
     SPREAD_WIDE = 8                 # of float64,
