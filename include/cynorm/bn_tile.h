@@ -236,7 +236,8 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
     return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming || cynorm_bn_cut(t, b),
                   .streaming = t->streaming && !v->packed, .image = v->stride[1],
-                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_out_ahead(t, v, b) : 0, .last_jump = t->jump[2]};
+                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_out_ahead(t, v, b) : 0,
+                  .last_jump = t->fetching && !v->packed ? t->jump[2] : 0};
 }
 
 #if !CYNORM_DOUBLE
