@@ -77,7 +77,9 @@ cdef enum:
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
     SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
     REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
-    SHORT_SLAB = 1 << 14            # bytes of kept rows that are one tile, or whose results are fetched an image ahead
+    SHORT_SLAB = 1 << 14            # bytes of kept rows whose results are fetched an image ahead, at most
+    SHORT_UNIT = 1 << 14            # bytes of a unit of several blocks at most,
+    JOINED_UNIT = 1 << 17           # or, where TASKS units are left
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     SPREAD = 49                     # elements: no longer reduced row is a part of a kept one,
     SPREAD_WIDE = 8                 # of float64,
@@ -317,9 +319,12 @@ cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
     """A task is of several blocks where one is hardly worth its calls."""
     cdef int64_t unit = plan.row.extent * (plan.count / plan.spread) * itemsize, count
     cdef int i
-    if not plan.tile.kept_inner or plan.tile.packs or plan.kepts == 0 or plan.row.extent > ROW or 2 * unit > SHORT_SLAB:
+    if not plan.tile.kept_inner or plan.tile.packs or plan.kepts == 0 or plan.row.extent > ROW:
         return
-    count = even_part(plan.kept[0].extent, SHORT_SLAB / unit)
+    count = max(SHORT_UNIT / unit, min(JOINED_UNIT / unit, plan.kept[0].extent / TASKS))
+    if count < 2:
+        return
+    count = even_part(plan.kept[0].extent, count)
     plan.tile.blocks = count
     for i in range(VIEWS):
         plan.tile.view[i].block = plan.kept[0].stride[i]
@@ -408,7 +413,9 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         return
     join_short_units(plan, itemsize)
     if kept_inner:
-        least = BLOCK if plan.tile.packs or plan.tile.blocks == 1 else SHORT_BLOCK
+        least = BLOCK
+        if plan.tile.blocks > 1 and plan.tile.packs == 0 and plan.tile.blocks * n * rows * itemsize <= SHORT_UNIT:
+            least = SHORT_BLOCK
         if repeats(plan) and (plan.tile.packs == 0 or n <= across):
             whole = 1
             while n * whole % 16 or n * whole < least:
@@ -894,6 +901,16 @@ cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil
         kernels().fence()
 
 
+cdef void work_apart(const state_t *shared, int me, int team, char *scratch) noexcept nogil:
+    """Likewise by copies of its own: the thread that called writes to its stack, next to what is shared."""
+    cdef plan_t plan
+    cdef state_t s
+    memmove(&plan, shared.plan, sizeof(plan_t))
+    memmove(&s, shared, sizeof(state_t))
+    s.plan = &plan
+    work(&s, me, team, scratch)
+
+
 cdef int run_phases(state_t *s, int team) noexcept nogil:
     """-1 where memory cannot be had."""
     cdef size_t nbytes = scratch_bytes(s.plan) + 64 + (s.plan.sums_bytes if s.sums == NULL else 0)
@@ -918,7 +935,7 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
             scratch = <char *>malloc(nbytes)
             if scratch == NULL:
                 failed[0] = -1
-            work(s, omp_get_thread_num(), omp_get_num_threads(), <char *>aligned(scratch))
+            work_apart(s, omp_get_thread_num(), omp_get_num_threads(), <char *>aligned(scratch))
             free(scratch)
     free(s.tasks.share)
     free(s.summed)

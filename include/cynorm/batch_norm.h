@@ -97,6 +97,13 @@ static inline unsigned cynorm_bits_at(const unsigned char *mask, int64_t bit) {
     return word >> (bit & 7) & 0xffff;
 }
 
+/* 32 bits. */
+static inline unsigned cynorm_twice_bits_at(const unsigned char *mask, int64_t bit) {
+    uint64_t word;
+    memcpy(&word, mask + (bit >> 3), sizeof word);
+    return (unsigned)(word >> (bit & 7));
+}
+
 /* Bits 0, 2, 4, ... together. */
 static inline unsigned cynorm_every_other_bit(unsigned bits) {
 #ifdef __BMI2__

@@ -62,6 +62,9 @@ static void FN(activate_backward)(const cynorm_bn_tile *t, real *out, const real
 #undef EACH_ACTIVATION
 #undef PARAMETERS
 
+/* GCC leaves loops of long bodies as they are, and what is constant in each turn is asked for then. */
+#define EACH_COLUMN _Pragma("GCC unroll 4") for (int k = 0; k < columns; k++)
+
 /* ---- sums ---- */
 
 /* How many bytes the sums of a tile take that has n columns, or n rows in a group. */
@@ -88,7 +91,7 @@ CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const char *x, cons
     d = FN(wide_get)(x, dtype, m);
     if (dtype != CYNORM_BF16) d = FN(wide_minus)(d, center); /* else it is 0 */
     wide w = d;
-    if (backward && masked) w = FN(wide_of)(FN(where_bits)(FN(bits_in)(mask, bit, CYNORM_BN_IN_ORDER), FN(get)(g, dtype, m)));
+    if (backward && masked) w = FN(wide_of)(FN(get_passed)(g, mask, bit, dtype, m, CYNORM_BN_IN_ORDER));
     else if (backward) w = FN(wide_get)(g, dtype, m);
     else if (m < VL) w = d = FN(wide_part)(d, m); /* no element, no term */
     *first = FN(wide_add)(*first, w);
@@ -109,8 +112,8 @@ CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_row
                                     vec center, vec norm, int64_t m, int half, int masked, int dtype) {
     const int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
-    vec xhat = (FN(get_in)(x, dtype, m, half) - center) * norm, d = FN(get_in)(g, dtype, m, half);
-    if (masked) d = FN(where_bits)(FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half), d);
+    vec xhat = (FN(get_in)(x, dtype, m, half) - center) * norm;
+    const vec d = masked ? FN(get_passed)(g, in->mask, in->bit + r * in->bit_step + i, dtype, m, half) : FN(get_in)(g, dtype, m, half);
     if (m < VL) xhat = FN(part)(xhat, (vec){0}, m);
     *first += d;
     *second = FN(fma)(d, xhat, *second);
@@ -166,7 +169,7 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
     const int64_t size = cynorm_itemsize(dtype), from = (in_order ? i * rows : i) * size;
     const int64_t x_next = in_order ? columns * VL * size : in->x_step, g_next = in_order ? columns * VL * size : in->g_step;
     sums += i / VL * 2;
-    for (int k = 0; k < columns; k++) {
+    EACH_COLUMN {
         const int half = FN(half_of)(k, in_halves, dtype), at = FN(start_of)(k, half);
         first[k] = FN(sums_half)(sums + at / VL * 2, half, split);
         second[k] = FN(sums_half)(sums + at / VL * 2 + 1, half, split);
@@ -181,7 +184,7 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
             end = runs && rows - r > CYNORM_BN_RUN ? r + CYNORM_BN_RUN : rows;
             for (; r < end; r++, x += x_next, g += g_next) {
                 if (r == now.turn) x += now.x_ahead.jump, g += now.g_ahead.jump;
-                for (int k = 0; k < columns; k++) {
+                EACH_COLUMN {
                     const int half = FN(half_of)(k, in_halves, dtype);
                     const int64_t at = i + FN(start_of)(k, half), ahead = k * VL * size;
                     if (ahead % 64 == 0) __builtin_prefetch(x + ahead);
@@ -192,11 +195,11 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
                     else FN(sum_part)(&first[k], &second[k], &now, row + r, at, FN(wide_of)(c[k]), m, backward, masked, dtype);
                 }
             }
-            for (int k = 0; k < columns && runs; k++)
+            EACH_COLUMN if (runs)
                 FN(add_run)(&first[k], &second[k], part[0][k], part[1][k], factor[k]);
         }
     }
-    for (int k = 0; k < columns; k++) {
+    EACH_COLUMN {
         const int half = FN(half_of)(k, in_halves, dtype);
         sums[2 * k] = FN(sums_in_order)(first, k, half, split);
         sums[2 * k + 1] = FN(sums_in_order)(second, k, half, split);
@@ -346,10 +349,10 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
         if (ahead && !kept && half != 1) cynorm_bn_prefetch(g, &in->g_ahead);
-        y = FN(get_in)(g, dtype, m, half);
+        y = backward && gated ? FN(get_passed)(g, in->mask, in->bit + r * in->bit_step + i, dtype, m, half)
+                              : FN(get_in)(g, dtype, m, half);
     }
     if (ahead && !kept && half != 1 && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
-    if (backward && gated) y = FN(where_bits)(FN(bits_in)(in->mask, in->bit + r * in->bit_step + i, half), y);
     if (form == CYNORM_GRADIENT) y += c[CYNORM_TERM];
     if (form != CYNORM_SCALE) {
         vec d = FN(get_in)(x, dtype, m, half) - c[CYNORM_CENTER], factor = c[CYNORM_FACTOR];
@@ -374,7 +377,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
     vec own[4], y[CYNORM_BN_COLUMNS];
     char *out = l->out + r * l->step + i * size;
     uint64_t bits = 0, passed = 0;
-    for (int k = 0; k < columns; k++) {
+    EACH_COLUMN {
         const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
         if (kept && ahead && k * VL * size % 64 == 0)
             FN(prefetch_kept)(in, r, i + k * VL, form != CYNORM_SCALE, form != CYNORM_NORMALIZE, dtype);
@@ -496,3 +499,4 @@ static FN(combine_loop) *const FN(combine_loops)[][4][2][2] = {CYNORM_TYPES(CYNO
 #undef CYNORM_BN_FORM
 #undef CYNORM_BN_COMBINE
 #undef CYNORM_BN_SUM
+#undef EACH_COLUMN

@@ -135,10 +135,12 @@ CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t m) {
     return FN(wide_of)(FN(get)(p, dtype, m));
 }
 
-/* The bits of the mask that belong to them. */
-CYNORM_INLINE unsigned FN(bits_in)(const unsigned char *mask, int64_t bit, int half) {
-    unsigned bits = cynorm_bits_at(mask, bit);
-    if (half == CYNORM_BN_IN_ORDER) return bits;
-    if (VL > 8) bits |= cynorm_bits_at(mask, bit + 16) << 16;
-    return cynorm_every_other_bit(bits >> half);
+/* Likewise of those whose bits of the mask, from `bit` on, are set; the others are 0. */
+CYNORM_INLINE vec FN(get_passed)(const char *p, const unsigned char *mask, int64_t bit, int dtype, int64_t m, int half) {
+    unsigned bits = half == CYNORM_BN_IN_ORDER || VL <= 8 ? cynorm_bits_at(mask, bit) : cynorm_twice_bits_at(mask, bit);
+#if !CYNORM_DOUBLE && defined(__AVX512BW__)
+    if (half != CYNORM_BN_IN_ORDER) return FN(half_of_both)((uvec)_mm512_maskz_loadu_epi16(bits, p), half);
+#endif
+    if (half != CYNORM_BN_IN_ORDER) bits = cynorm_every_other_bit(bits >> half);
+    return FN(where_bits)(bits, FN(get_in)(p, dtype, m, half));
 }

@@ -420,10 +420,12 @@ CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
 #if !CYNORM_DOUBLE
 /* bfloat16 where the order of elements does not matter: those of even number among twice as many as a vector holds, or
  * of odd. No lane is moved. */
+CYNORM_INLINE vec FN(half_of_both)(uvec both, int odd) { return (vec)(odd ? both & 0xffff0000 : both << 16); }
+
 CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
     uvec both;
     memcpy(&both, p, sizeof both);
-    return (vec)(odd ? both & 0xffff0000 : both << 16);
+    return FN(half_of_both)(both, odd);
 }
 
 /* round_bf16 where NaNs, like those that come from bfloat16, have zeros below its bits, so that none can overflow. */
