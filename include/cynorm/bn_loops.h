@@ -382,7 +382,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         if (kept && ahead && k * VL * size % 64 == 0)
             FN(prefetch_kept)(in, r, i + k * VL, form != CYNORM_SCALE, form != CYNORM_NORMALIZE, dtype);
         if (l->out_ahead && k * VL * size % 64 == 0)
-            __builtin_prefetch(out + k * VL * size + l->out_ahead, 1, 2);
+            __builtin_prefetch(out + k * VL * size + l->out_ahead, 1);
         if (!held) FN(coefficients)(own, l, i + k * VL, kept, form);
         y[k] = FN(combine_vector)(l, in, held ? held[kept ? k : 0] : own, r, i + at, VL, half, &passed, ahead,
                                   kept, form, gated, dtype);
