@@ -2,7 +2,8 @@
 """The tasks of a call, shared out among a team of threads.
 
 Each thread has its share, the same in every phase and in every call, so that it finds in its cache what it has had
-before, and no line that another one writes; then it takes what others have left of theirs.
+before, and no line that another one writes; then it takes what others have left of theirs, but for the last of few
+tasks: its owner is about to begin it, and would not find it in its cache the next time.
 """
 
 from libc.stdint cimport int64_t
@@ -21,11 +22,16 @@ cdef extern from *:
     static inline void cynorm_barrier(void) {}
     #endif
     static inline int64_t cynorm_count(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); }
+    static inline int64_t cynorm_counted(int64_t *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
     """
     int omp_get_num_threads() nogil
     int omp_get_thread_num() nogil
     void cynorm_barrier() nogil
     int64_t cynorm_count(int64_t *counter) nogil
+    int64_t cynorm_counted(int64_t *counter) nogil
+
+cdef enum:
+    FEW = 8                         # tasks of a share, of which each is a good part
 
 # The tasks of a share that have been begun: how many in all, from its front by its owner, from its end by others.
 ctypedef struct share_t:
@@ -47,20 +53,22 @@ cdef inline int open_tasks(tasks_t *tasks, int64_t count, int phases, int team) 
 cdef inline int64_t next_task(const tasks_t *tasks, int phase, int me, int team, int *passed) noexcept nogil:
     """A task that no one has begun, or -1; *passed, of this thread, begins at 0: shares that have none left. Phases
     after the first go through a share from its end: what came last is still in the cache."""
-    cdef int64_t begin, end, task
+    cdef int64_t begin, size, task
     cdef int owner
     cdef share_t *share
+    cdef bint one_left
     while passed[0] < team:
         owner = (me + passed[0]) % team
         share = &tasks.share[phase * team + owner]
         begin = tasks.count * owner // team
-        end = tasks.count * (owner + 1) // team
-        if cynorm_count(&share.begun) < end - begin:
+        size = tasks.count * (owner + 1) // team - begin
+        one_left = owner != me and size <= FEW
+        if cynorm_counted(&share.begun) + one_left < size and cynorm_count(&share.begun) < size:
             if owner == me:
-                task = begin + share.front
+                task = share.front
                 share.front += 1
             else:
-                task = end - 1 - cynorm_count(&share.end)
-            return begin + end - 1 - task if phase > 0 else task
+                task = size - 1 - cynorm_count(&share.end)
+            return begin + (size - 1 - task if phase > 0 else task)
         passed[0] += 1
     return -1
