@@ -11,9 +11,14 @@
 
 #ifndef CYNORM_LRN_WALKS_H
 #define CYNORM_LRN_WALKS_H
-/* The most rows, and bytes of them, that a walk takes at a time; of scratch, the most that it keeps for that backward; of a row
- * of scratch, what each stage takes where memory is the limit. */
-enum { CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17, CYNORM_WALK_NEAR = 45056, CYNORM_WALK_PIECE = 512 };
+/* The most rows, and bytes of them, that a walk takes at a time, from memory and in the cache; of scratch, the most that it keeps
+ * for that backward; of a row of scratch, what each stage takes where memory is the limit. */
+enum {
+    CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
+    CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 19,
+    CYNORM_WALK_NEAR = 45056,
+    CYNORM_WALK_PIECE = 512
+};
 #endif
 
 enum { FN(BESIDE) = CYNORM_VBYTES == 32 ? 2 : 1 };
@@ -192,6 +197,13 @@ static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
     return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }
 
+/* The row to prefetch while v is read, of a tile that reads `beyond` rows past its end: not one that it does not read, which
+ * another thread may be writing to, as part of another tensor. */
+static int64_t FN(row_ahead)(const cynorm_lrn_tile *t, int64_t v, int64_t by, int64_t beyond) {
+    const int64_t end = t->end + beyond < t->extent ? t->end + beyond : t->extent;
+    return v + by < end ? v + by : v;
+}
+
 /* The walks of a row, over each vector of level 0, keep their own rows of scratch, and take a block of rows one after the
  * other, while the first-level cache holds these. */
 static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
@@ -204,11 +216,12 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int by_lines = lead || FN(by_lines)(t, entry, vector);
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
     char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
-    const int64_t fit = CYNORM_WALK / row, most = fit < CYNORM_WALK_MOST ? fit : CYNORM_WALK_MOST;
+    const int64_t fit = (t->streaming ? CYNORM_WALK : CYNORM_WALK_CACHED) / row;
+    const int64_t most = t->streaming ? CYNORM_WALK_MOST : CYNORM_WALK_MOST_CACHED;
     const int far = backward && kept_of_walk * (int64_t)sizeof(real) > CYNORM_WALK_NEAR;
-    const int alone = FN(BESIDE) == 1 && (vector < 64 || far);
     const int pieces = CYNORM_VBYTES == 64 || (FN(BESIDE) > 1 && dtype == CYNORM_COMPUTE);
-    const int64_t block = staged || alone || most < 1 ? 1 : most; /* rows */
+    const int64_t rows_fit = fit < most ? fit : most;
+    const int64_t block = staged || (FN(BESIDE) == 1 && far) || rows_fit < 1 ? 1 : rows_fit; /* rows */
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
                 .piece = t->streaming && pieces ? CYNORM_WALK_PIECE / CYNORM_VBYTES : t->count[1] + 1 + late,
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
@@ -247,9 +260,9 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                     w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + at : NULL;
                     w.src = finish ? src + done * t->src.streamed + at : NULL;
                     w.dst = (staged ? stage : dst + done * t->dst.streamed) + at;
-                    AHEAD(src, src + (v + block) * t->src.streamed);
+                    AHEAD(src, src + FN(row_ahead)(t, v, block, late) * t->src.streamed);
                     if (backward) {
-                        AHEAD(diff, diff_dst + (middle + block) * t->diff_dst.streamed);
+                        AHEAD(diff, diff_dst + FN(row_ahead)(t, middle, block, reach) * t->diff_dst.streamed);
                     }
                     /* slabs that are not there have no squares and no terms */
                     for (int k = 0; k < count; k++) {
