@@ -355,6 +355,17 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     set_cut(plan, 3, max(1, min(GROUPS, groups * others / plan.wanted)))
 
 
+cdef bint begins_at_lines(const plan_t *plan) noexcept nogil:
+    """Whether all that tiles may part in dst along level 0 does."""
+    cdef int64_t bits = <int64_t>(<size_t>plan.tile.dst.data) | plan.streamed.stride[DST]
+    cdef int i
+    for i in range(1, 3):
+        bits |= plan.level[i].stride[DST]
+    for i in range(plan.outers):
+        bits |= plan.outer[i].stride[DST]
+    return bits % LINE == 0
+
+
 cdef int64_t stream_parts(const plan_t *plan, int64_t windows) noexcept nogil:
     """How many parts of so many windows the stream may be cut into; what these reach beyond one is worked on twice."""
     if plan.grouped >= 0:
@@ -372,7 +383,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
-    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1
+    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
         if plan.level[i].windowed:
@@ -387,9 +398,12 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         pieces = max(1, plan.level[0].extent / max(VECTOR, SLAB / length))
         if pieces > 1:
             set_cut(plan, 0, whole_vectors(ceil_div(plan.level[0].extent, pieces)))
-        # a part for each thread, at least, where the stream cannot be cut into as many
+        # a part for each thread, at least, where the stream cannot be cut into as many: even if more of it is then
+        # worked on twice, where all threads would write to the same lines, in the cache
         pieces = ceil_div(plan.wanted, TILES * others * (beyond / plan.level[0].extent))
-        if in_place or stream_parts(plan, 4) < pieces:
+        if not plan.tile.streaming and not begins_at_lines(plan):
+            windows = 2
+        if in_place or stream_parts(plan, windows) < pieces:
             set_cut(plan, 0, min(plan.cut[0], whole_vectors(ceil_div(plan.level[0].extent, pieces))))
         length *= plan.cut[0]
         others *= plan.cuts[0]
@@ -431,6 +445,8 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
                 plan.tile.cut = True
         if others < plan.wanted:
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
+        if others * plan.cuts[3] * TILES < plan.wanted:
+            cut_stream(plan, ceil_div(plan.wanted, others * TILES), windows)
     set_slab(plan)
     plan.tiles = count_tiles(plan)
 
