@@ -917,10 +917,11 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
     cdef int status = 0
     cdef int *failed = &status
     cdef char *scratch = NULL
+    cdef bint cached = not s.plan.tile.streaming and not s.plan.tile.fetching
     s.summed = <int64_t *>calloc(s.plan.units, sizeof(int64_t))
     if s.summed == NULL:
         return -1
-    if open_tasks(&s.tasks, s.plan.units * (1 if s.by_units else s.plan.chunks), s.phases, team) < 0:
+    if open_tasks(&s.tasks, s.plan.units * (1 if s.by_units else s.plan.chunks), s.phases, team, cached) < 0:
         free(s.summed)
         return -1
     if team == 1:

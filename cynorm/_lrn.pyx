@@ -649,7 +649,7 @@ cdef int run_plan(const plan_t *plan, int threads) noexcept nogil:
     cdef tasks_t tiles
     if team == 1:
         return run_share(plan, NULL, 0, 1)
-    if open_tasks(&tiles, plan.tiles, 1, team) < 0:
+    if open_tasks(&tiles, plan.tiles, 1, team, not plan.tile.streaming) < 0:
         return -1
     with parallel(num_threads=team):
         if run_share(plan, &tiles, omp_get_thread_num(), omp_get_num_threads()) < 0:

@@ -2,8 +2,8 @@
 """The tasks of a call, shared out among a team of threads.
 
 Each thread has its share, the same in every phase and in every call, so that it finds in its cache what it has had
-before, and no line that another one writes; then it takes what others have left of theirs, but for the last of few
-tasks: its owner is about to begin it, and would not find it in its cache the next time.
+before, and no line that another one writes. Then it takes what others have left of theirs, unless their caches hold
+it: a task would have to come back the next time, which makes its owner late, who loses it again.
 """
 
 from libc.stdint cimport int64_t
@@ -22,16 +22,11 @@ cdef extern from *:
     static inline void cynorm_barrier(void) {}
     #endif
     static inline int64_t cynorm_count(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); }
-    static inline int64_t cynorm_counted(int64_t *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
     """
     int omp_get_num_threads() nogil
     int omp_get_thread_num() nogil
     void cynorm_barrier() nogil
     int64_t cynorm_count(int64_t *counter) nogil
-    int64_t cynorm_counted(int64_t *counter) nogil
-
-cdef enum:
-    FEW = 8                         # tasks of a share, of which each is a good part
 
 # The tasks of a share that have been begun: how many in all, from its front by its owner, from its end by others.
 ctypedef struct share_t:
@@ -40,12 +35,14 @@ ctypedef struct share_t:
 
 ctypedef struct tasks_t:
     int64_t count
+    bint cached                     # threads keep to their shares
     share_t *share                  # of each thread in every phase; to be freed
 
 
-cdef inline int open_tasks(tasks_t *tasks, int64_t count, int phases, int team) noexcept nogil:
+cdef inline int open_tasks(tasks_t *tasks, int64_t count, int phases, int team, bint cached) noexcept nogil:
     """-1 where memory cannot be had."""
     tasks.count = count
+    tasks.cached = cached
     tasks.share = <share_t *>calloc(phases * team, sizeof(share_t))
     return -1 if tasks.share == NULL else 0
 
@@ -56,14 +53,12 @@ cdef inline int64_t next_task(const tasks_t *tasks, int phase, int me, int team,
     cdef int64_t begin, size, task
     cdef int owner
     cdef share_t *share
-    cdef bint one_left
-    while passed[0] < team:
+    while passed[0] < (1 if tasks.cached else team):
         owner = (me + passed[0]) % team
         share = &tasks.share[phase * team + owner]
         begin = tasks.count * owner // team
         size = tasks.count * (owner + 1) // team - begin
-        one_left = owner != me and size <= FEW
-        if cynorm_counted(&share.begun) + one_left < size and cynorm_count(&share.begun) < size:
+        if cynorm_count(&share.begun) < size:
             if owner == me:
                 task = share.front
                 share.front += 1
