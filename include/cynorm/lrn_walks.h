@@ -15,7 +15,7 @@
  * for that backward; of a row of scratch, what each stage takes where memory is the limit. */
 enum {
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
-    CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 19,
+    CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
     CYNORM_WALK_NEAR = 45056,
     CYNORM_WALK_PIECE = 512
 };
