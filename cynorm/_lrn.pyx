@@ -73,6 +73,7 @@ ctypedef struct plan_t:
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
     int64_t cuts[4]                 # how many such
     int64_t tiles, wanted           # how many there are, how many the threads would like
+    bint cached                     # tensors so small that they stay in the cache
     int64_t padding                 # channels behind the last one of a row that are zeros in dst
     bint backward
     const char *traversal
@@ -401,7 +402,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         # a part for each thread, at least, where the stream cannot be cut into as many: even if more of it is then
         # worked on twice, where all threads would write to the same lines, in the cache
         pieces = ceil_div(plan.wanted, TILES * others * (beyond / plan.level[0].extent))
-        if not plan.tile.streaming and not begins_at_lines(plan):
+        if plan.cached and not begins_at_lines(plan):
             windows = 2
         if in_place or stream_parts(plan, windows) < pieces:
             set_cut(plan, 0, min(plan.cut[0], whole_vectors(ceil_div(plan.level[0].extent, pieces))))
@@ -505,7 +506,8 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
         in_place = True
     for i in range(views[SRC].ndim):
         nbytes *= views[SRC].shape[i]
-    t.streaming = nbytes >= STREAMING and not in_place
+    plan.cached = nbytes < STREAMING
+    t.streaming = not plan.cached and not in_place
     t.left = plan.streamed.left
     t.right = plan.streamed.right
     set_views(views, plan)
@@ -649,7 +651,7 @@ cdef int run_plan(const plan_t *plan, int threads) noexcept nogil:
     cdef tasks_t tiles
     if team == 1:
         return run_share(plan, NULL, 0, 1)
-    if open_tasks(&tiles, plan.tiles, 1, team, not plan.tile.streaming) < 0:
+    if open_tasks(&tiles, plan.tiles, 1, team, plan.cached) < 0:
         return -1
     with parallel(num_threads=team):
         if run_share(plan, &tiles, omp_get_thread_num(), omp_get_num_threads()) < 0:

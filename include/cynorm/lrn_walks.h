@@ -218,10 +218,10 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
     const int64_t fit = (t->streaming ? CYNORM_WALK : CYNORM_WALK_CACHED) / row;
     const int64_t most = t->streaming ? CYNORM_WALK_MOST : CYNORM_WALK_MOST_CACHED;
+    int64_t block = fit < most ? fit : most; /* rows */
     const int far = backward && kept_of_walk * (int64_t)sizeof(real) > CYNORM_WALK_NEAR;
     const int pieces = CYNORM_VBYTES == 64 || (FN(BESIDE) > 1 && dtype == CYNORM_COMPUTE);
-    const int64_t rows_fit = fit < most ? fit : most;
-    const int64_t block = staged || (FN(BESIDE) == 1 && far) || rows_fit < 1 ? 1 : rows_fit; /* rows */
+    if (staged || (FN(BESIDE) == 1 && far) || block < 1) block = 1;
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
                 .piece = t->streaming && pieces ? CYNORM_WALK_PIECE / CYNORM_VBYTES : t->count[1] + 1 + late,
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
