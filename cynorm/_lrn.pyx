@@ -446,7 +446,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
                 plan.tile.cut = True
         if others < plan.wanted:
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
-        if others * plan.cuts[3] * TILES < plan.wanted:
+        if windows < 4 and others * plan.cuts[3] * TILES < plan.wanted:  # one for each thread
             cut_stream(plan, ceil_div(plan.wanted, others * TILES), windows)
     set_slab(plan)
     plan.tiles = count_tiles(plan)

@@ -50,20 +50,20 @@ cdef inline int open_tasks(tasks_t *tasks, int64_t count, int phases, int team, 
 cdef inline int64_t next_task(const tasks_t *tasks, int phase, int me, int team, int *passed) noexcept nogil:
     """A task that no one has begun, or -1; *passed, of this thread, begins at 0: shares that have none left. Phases
     after the first go through a share from its end: what came last is still in the cache."""
-    cdef int64_t begin, size, task
+    cdef int64_t begin, end, task
     cdef int owner
     cdef share_t *share
     while passed[0] < (1 if tasks.cached else team):
         owner = (me + passed[0]) % team
         share = &tasks.share[phase * team + owner]
         begin = tasks.count * owner // team
-        size = tasks.count * (owner + 1) // team - begin
-        if cynorm_count(&share.begun) < size:
+        end = tasks.count * (owner + 1) // team
+        if cynorm_count(&share.begun) < end - begin:
             if owner == me:
-                task = share.front
+                task = begin + share.front
                 share.front += 1
             else:
-                task = size - 1 - cynorm_count(&share.end)
-            return begin + (size - 1 - task if phase > 0 else task)
+                task = end - 1 - cynorm_count(&share.end)
+            return begin + end - 1 - task if phase > 0 else task
         passed[0] += 1
     return -1

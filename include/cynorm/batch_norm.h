@@ -98,7 +98,7 @@ static inline unsigned cynorm_bits_at(const unsigned char *mask, int64_t bit) {
     return word >> (bit & 7) & 0xffff;
 }
 
-/* 32 bits. */
+/* 32 bits, all of elements: no more than 4 bytes past the mask's are read. */
 static inline unsigned cynorm_twice_bits_at(const unsigned char *mask, int64_t bit) {
     uint64_t word;
     memcpy(&word, mask + (bit >> 3), sizeof word);

@@ -11,7 +11,7 @@
 
 #ifndef CYNORM_LRN_WALKS_H
 #define CYNORM_LRN_WALKS_H
-/* The most rows, and bytes of them, that a walk takes at a time, from memory and in the cache; of scratch, the most that it keeps
+/* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, the most that it keeps
  * for that backward; of a row of scratch, what each stage takes where memory is the limit. */
 enum {
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
