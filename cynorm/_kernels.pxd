@@ -165,6 +165,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
 
     ctypedef struct cynorm_real_kernels:
         size_t (*lrn_scratch)(const cynorm_lrn_tile *, int) noexcept nogil
+        int (*lrn_by_columns)(const cynorm_lrn_tile *) noexcept nogil
         void (*lrn_forward)(const cynorm_lrn_tile *) noexcept nogil
         void (*lrn_backward)(const cynorm_lrn_tile *) noexcept nogil
         int64_t lrn_plane_reach

@@ -385,6 +385,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
     cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4
+    cdef bint by_columns
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
         if plan.level[i].windowed:
@@ -392,6 +393,8 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         else:
             beyond *= plan.level[i].extent
     set_cut(plan, 3, plan.streamed.extent)
+    set_slab(plan)
+    by_columns = kernels_of(plan).lrn_by_columns(&plan.tile)
     for i in range(plan.outers):
         others *= plan.outer[i].extent
     # channels beside a window over space: whole runs of memory where the slab stays small
@@ -419,10 +422,12 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             group_level(plan, i, length, others)
         else:
             window = max(1, run_length(plan) * (times_as_long(plan) if i == 0 else 1) / length)
+            if i == 0 and by_columns:
+                window = plan.level[0].extent
             pieces = ceil_div(plan.level[i].extent, window)
             if pieces * others * beyond < plan.wanted:
                 # first a part of the channels for each thread: runs of all would have all threads at work in each plane
-                if i == 0 and not in_place and others * beyond * TILES < plan.wanted:
+                if i == 0 and not in_place and not by_columns and others * beyond * TILES < plan.wanted:
                     cut_stream(plan, ceil_div(plan.wanted, others * beyond * TILES), 6)
                     others *= plan.cuts[3]
                 pieces = ceil_div(plan.wanted, others * beyond)

@@ -342,6 +342,7 @@ typedef struct {
 
 typedef struct {
     size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
+    int (*lrn_by_columns)(const cynorm_lrn_tile *); /* whether rows are taken a line at a time, and may be as long as they are */
     void (*lrn_forward)(const cynorm_lrn_tile *);
     void (*lrn_backward)(const cynorm_lrn_tile *);
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */

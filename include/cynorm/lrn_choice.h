@@ -2,7 +2,7 @@
  *
  * Each way sums a tile's windows in lrn.h's order, and so gives the bits that lrn.h's own loop would. */
 
-enum { FN(BLOCKS) = 1, FN(ROWS), FN(PLANES), FN(WALKS), FN(SLABS) };
+enum { FN(BLOCKS) = 1, FN(COLUMNS), FN(ROWS), FN(PLANES), FN(WALKS), FN(SLABS) };
 
 /* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
@@ -12,7 +12,7 @@ static int FN(transposable)(const cynorm_lrn_tile *t) {
 
 /* Which of the loops serve a tile, if any. Windows that lie
  *     along level 0                    ROWS      any that registers or scratch hold
- *     along the stream                 BLOCKS    3 and 5 slabs; SLABS: any up to CYNORM_SLABS_MOST
+ *     along the stream                 BLOCKS    3 and 5 slabs; COLUMNS, backward; SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells either way; SLABS, likewise
  *     along level 1 and the stream     WALKS     3 and 5; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
@@ -26,13 +26,17 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
     if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return FN(PLANES);
     if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
-    if (!t->windows) return FN(BLOCKS);
+    if (!t->windows) return plain && FN(columns_serve)(t) ? FN(COLUMNS) : FN(BLOCKS);
     return FN(channels_serve)(t) ? FN(WALKS) : 0;
 }
 
 static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(kind_of)(t)) {
-    case FN(BLOCKS): return FN(blocks_scratch)(t, backward);
+    case FN(BLOCKS): { /* columns may serve once operands are transposed */
+        const size_t blocks = FN(blocks_scratch)(t, backward), columns = FN(columns_scratch)(t);
+        return blocks > columns ? blocks : columns;
+    }
+    case FN(COLUMNS): return FN(columns_scratch)(t);
     case FN(ROWS): return FN(rows_scratch)(t);
     case FN(PLANES): return FN(planes_scratch)(t, backward);
     case FN(WALKS): return FN(walks_scratch)(t, backward);
@@ -41,9 +45,13 @@ static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
+/* Whether a line of memory goes through all slabs before the next one does, so that rows need not be cut. */
+static int FN(lrn_by_columns)(const cynorm_lrn_tile *t) { return FN(kind_of)(t) == FN(COLUMNS); }
+
 static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(kind_of)(t)) {
     case FN(BLOCKS): FN(lrn_blocks)(t, backward); break;
+    case FN(COLUMNS): FN(lrn_columns)(t, backward); break;
     case FN(ROWS): FN(lrn_rows)(t, backward); break;
     case FN(PLANES): FN(lrn_planes)(t, backward); break;
     case FN(WALKS): FN(lrn_walks)(t, backward); break;

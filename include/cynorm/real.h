@@ -38,6 +38,7 @@
 #include "lrn_far.h"
 #include "lrn_loops.h"
 #include "lrn_blocks.h"
+#include "lrn_columns.h"
 #include "lrn_slabs.h"
 #include "lrn_rows.h"
 #include "lrn_planes.h"
