@@ -26,9 +26,10 @@ typedef struct {
     int64_t terms[2], finish[2];           /* which have terms, are finished: from, to */
     int64_t ahead, src_run, diff_run;      /* bytes to what is asked for; from this run to the next one */
     coefficients q;
-    int way;
-    char *before, *rest;                   /* lines of slab 0, those of others follow: the vector before; what ends a row */
-    int32_t *lanes;                        /* likewise, from where on the vector before leaves with the next one: words */
+    /* Of slab 0, those of others follow: a line for the vector before, one for what ends a row; from which word on the vector
+     * before leaves with the next. */
+    char *before, *rest;
+    int32_t *lanes;
 } column_t;
 
 /* Where each stage is in memory. */
@@ -129,7 +130,8 @@ CYNORM_INLINE void FN(column_results)(const column_t *b, passing_t *p, place_t *
         p->earlier[reach - 1] = p->weighted[j];
         if (!exist) continue;
         const vec x = FN(get)(at->finished + j * b->src_step, CYNORM_COMPUTE, n);
-        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j, FN(diff_src_of)(&b->q, x, sum, weighted), n, way);
+        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j,
+                         FN(diff_src_of)(&b->q, x, sum, weighted), n, way);
     }
     at->finished += slabs * b->src_step;
     at->dst += slabs * b->dst_step, at->before += slabs * 64, at->lanes += slabs;
@@ -264,12 +266,12 @@ static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) {
     return t->extent > CYNORM_COLUMN_SLABS ? 0 : (size_t)(t->extent * (64 + 64 + 4));
 }
 
-/* Whether the lines of a column, `step` bytes apart, find room in the caches: in the first one, the same sets serve what is 4 KB
- * apart. */
+/* Whether the lines of a column, `step` bytes apart, find room in the caches: in the first one, what is 4 KB apart has the same
+ * sets. */
 static int FN(spread)(int64_t slabs, int64_t step) {
     for (int64_t period = 512; period <= 4096; period *= 2) {
         const int64_t past = step & (period - 1);
-        if ((past < 64 || period - past < 64) && slabs * period > (period < 2048 ? 1 << 16 : 1 << 15)) return 0;
+        if ((past < 64 || period - past < 64) && slabs * period > (period == 512 ? 1 << 16 : 1 << 15)) return 0;
     }
     return slabs <= CYNORM_COLUMN_SLABS;
 }
