@@ -24,7 +24,7 @@ typedef struct {
     int64_t row;                           /* bytes of a slab */
     int64_t first, end;                    /* slabs that are read: from, to */
     int64_t terms[2], finish[2];           /* which have terms, are finished: from, to */
-    int64_t ahead, src_run, diff_run;      /* bytes to what is asked for; from this run to the next one */
+    int64_t ahead, src_run, diff_run;      /* bytes to what is asked for; from this run to the next one, or 0 */
     coefficients q;
     /* Of slab 0, those of others follow: a line for the vector before, one for what ends a row; from which word on the vector
      * before leaves with the next. */
@@ -241,12 +241,13 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
                   .src_step = t->src.streamed, .diff_step = t->diff_dst.streamed, .dst_step = t->dst.streamed,
                   .row = t->count[0] * (int64_t)sizeof(real), .first = least < 0 ? 0 : least,
                   .end = most < t->extent ? most : t->extent, .finish = {t->begin, t->end}, .q = FN(coefficients_of)(t),
-                  .src_run = t->count[1] > 1 ? t->src.stride[1] : t->extent * t->src.streamed,
-                  .diff_run = t->count[1] > 1 ? t->diff_dst.stride[1] : t->extent * t->diff_dst.streamed,
                   .before = t->scratch};
     const column_loop *loop = FN(column_loops)[reach - 1][FN(loop_of_beta)(t, 1)];
     const int64_t lines = b.row & -64;
     (void)backward;
+    if (t->count[1] > 1) b.src_run = t->src.stride[1], b.diff_run = t->diff_dst.stride[1];
+    else if (t->dst.data != t->src.data && t->dst.data != t->diff_dst.data) /* else what another thread may be writing to */
+        b.src_run = t->extent * t->src.streamed, b.diff_run = t->extent * t->diff_dst.streamed;
     b.terms[0] = t->begin > reach ? t->begin - reach : 0;
     b.terms[1] = t->end + reach < t->extent ? t->end + reach : t->extent;
     b.ahead = (CYNORM_COLUMN_AHEAD / (2 * 64 * (b.end - b.first)) + 1) * 64;
