@@ -740,6 +740,22 @@ def test_transposed_past_the_cache(slack, dtype, last):
     assert_same_bits(take(out, room), lrn.backward(dense[1], dense[0]))
 
 
+@pytest.mark.parametrize("pixels", [2437, 2444, 2450])
+def test_pieces_of_transposed_planes_past_the_cache(pixels, isa):
+    """Whichever loops would serve the copies of a plane's pieces, whose rows are of different lengths: lines of dst that
+    two pieces share are whole."""
+    rng = np.random.default_rng(0)
+    dense = [rng.standard_normal((9, 40, pixels), dtype=np.float32) for _ in range(2)]
+    src = place(dense[0], Memory((0, 2, 1), (1,) * 3))[0]
+    out, room = place(np.zeros_like(dense[0]), Memory((0, 1, 2), (1,) * 3, offset=1))
+    lrn = cynorm.LRN(5, layout="NCW")
+    expected = lrn.backward(dense[1], dense[0])
+    for threads in 1, 2:
+        out[...] = 0
+        lrn.backward(dense[1], src, out=out, num_threads=threads)
+        assert_same_bits(take(out, room), expected)
+
+
 @each_dtype
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_output_takes_the_memory_order_of_src(order, dtype):

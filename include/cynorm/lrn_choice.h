@@ -32,10 +32,7 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
 
 static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(kind_of)(t)) {
-    case FN(BLOCKS): { /* columns may serve once operands are transposed */
-        const size_t blocks = FN(blocks_scratch)(t, backward), columns = FN(columns_scratch)(t);
-        return blocks > columns ? blocks : columns;
-    }
+    case FN(BLOCKS): return FN(blocks_scratch)(t, backward);
     case FN(COLUMNS): return FN(columns_scratch)(t);
     case FN(ROWS): return FN(rows_scratch)(t);
     case FN(PLANES): return FN(planes_scratch)(t, backward);
@@ -48,8 +45,8 @@ static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
 /* Whether a line of memory goes through all slabs before the next one does, so that rows need not be cut. */
 static int FN(lrn_by_columns)(const cynorm_lrn_tile *t) { return FN(kind_of)(t) == FN(COLUMNS); }
 
-static void FN(run_kernel)(const cynorm_lrn_tile *t, int backward) {
-    switch (FN(kind_of)(t)) {
+static void FN(run_kernel)(const cynorm_lrn_tile *t, int kind, int backward) {
+    switch (kind) {
     case FN(BLOCKS): FN(lrn_blocks)(t, backward); break;
     case FN(COLUMNS): FN(lrn_columns)(t, backward); break;
     case FN(ROWS): FN(lrn_rows)(t, backward); break;
@@ -109,7 +106,8 @@ static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
         free += FN(whole_lines)(t->extent * pitch);
     }
     u.scratch = free;
-    FN(run_kernel)(&u, backward);
+    /* as all tiles of the plane, some of which leave a line to the next one; copies by themselves might have others */
+    FN(run_kernel)(&u, FN(kind_of)(t), backward);
     if (!FN(transposed)(t, FN(DST))) return;
     cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
     cynorm_unpack(&slab, t->streaming && FN(of_whole_elements)(&t->dst) ? stage : NULL, 0);
@@ -121,7 +119,7 @@ static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     int transposes = 0;
     for (int i = 0; i < FN(OPERANDS); i++) transposes |= FN(transposed)(t, i);
     if (!transposes) {
-        FN(run_kernel)(t, backward);
+        FN(run_kernel)(t, FN(kind_of)(t), backward);
         return;
     }
     u.count[2] = 1;

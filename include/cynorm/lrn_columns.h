@@ -59,11 +59,11 @@ CYNORM_INLINE void FN(column_leave)(char *dst, char *before, const int32_t *lane
     if (way == CYNORM_COLUMN_PLAIN) FN(put)(dst, out, CYNORM_COMPUTE, n);
     else if (way == CYNORM_COLUMN_LINES) cynorm_stream(dst, &out, 64);
     else {
-        const __m512i word = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        const __m512i picked = _mm512_add_epi32(word, _mm512_set1_epi32(*lanes));
-        const __m512i line = _mm512_permutex2var_epi32(_mm512_load_si512(before), picked, (__m512i)out);
-        _mm512_stream_si512((__m512i *)((intptr_t)dst & -64), line);
-        _mm512_store_si512(before, (__m512i)out);
+        ivec lane;
+        for (int i = 0; i < VL; i++) lane[i] = i;
+        const vec line = FN(picked)(FN(load)((const real *)before), out, lane + *lanes);
+        cynorm_stream((char *)((intptr_t)dst & -64), &line, 64);
+        FN(store)((real *)before, out);
     }
 }
 
@@ -245,9 +245,10 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
     const column_loop *loop = FN(column_loops)[reach - 1][FN(loop_of_beta)(t, 1)];
     const int64_t lines = b.row & -64;
     (void)backward;
-    if (t->count[1] > 1) b.src_run = t->src.stride[1], b.diff_run = t->diff_dst.stride[1];
-    else if (t->dst.data != t->src.data && t->dst.data != t->diff_dst.data) /* else what another thread may be writing to */
-        b.src_run = t->extent * t->src.streamed, b.diff_run = t->extent * t->diff_dst.streamed;
+    if (t->dst.data != t->src.data && t->dst.data != t->diff_dst.data) { /* else another thread may be writing to it */
+        b.src_run = t->count[1] > 1 ? t->src.stride[1] : t->extent * t->src.streamed;
+        b.diff_run = t->count[1] > 1 ? t->diff_dst.stride[1] : t->extent * t->diff_dst.streamed;
+    }
     b.terms[0] = t->begin > reach ? t->begin - reach : 0;
     b.terms[1] = t->end + reach < t->extent ? t->end + reach : t->extent;
     b.ahead = (CYNORM_COLUMN_AHEAD / (2 * 64 * (b.end - b.first)) + 1) * 64;
@@ -263,9 +264,7 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
 
 /* ---- tiles ---- */
 
-static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) {
-    return t->extent > CYNORM_COLUMN_SLABS ? 0 : (size_t)(t->extent * (64 + 64 + 4));
-}
+static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) { return (size_t)(t->extent * (64 + 64 + 4)); }
 
 /* Whether the lines of a column, `step` bytes apart, find room in the caches: in the first one, what is 4 KB apart has the same
  * sets. */
