@@ -380,6 +380,14 @@ cdef void cut_stream(plan_t *plan, int64_t parts, int64_t windows) noexcept nogi
         set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
 
 
+cdef int64_t even_parts(const plan_t *plan, int64_t tiles) noexcept nogil:
+    """The fewest parts of each tile of which all threads get as many, where tiles are few."""
+    cdef int64_t parts = 1, threads = max(1, plan.wanted / TILES)
+    while tiles < plan.wanted and tiles * parts % threads:
+        parts += 1
+    return parts
+
+
 cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
@@ -425,7 +433,9 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             if i == 0 and by_columns:
                 window = plan.level[0].extent
             pieces = ceil_div(plan.level[i].extent, window)
-            if pieces * others * beyond < plan.wanted:
+            if i == 0 and by_columns and plan.cached:  # no more than that, as neighbours share lines of all slabs
+                pieces = min(even_parts(plan, others * beyond), ceil_div(plan.level[i].extent, VECTOR * 8))
+            elif pieces * others * beyond < plan.wanted:
                 # first a part of the channels for each thread: runs of all would have all threads at work in each plane
                 if i == 0 and not in_place and not by_columns and others * beyond * TILES < plan.wanted:
                     cut_stream(plan, ceil_div(plan.wanted, others * beyond * TILES), 6)
@@ -449,7 +459,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan):
                 set_cut(plan, i, ceil_div(plan.cut[i], 2))
                 plan.tile.cut = True
-        if others < plan.wanted:
+        if others < (plan.wanted / TILES if by_columns and plan.cached else plan.wanted):
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
         if windows < 4 and others * plan.cuts[3] * TILES < plan.wanted:  # one for each thread
             cut_stream(plan, ceil_div(plan.wanted, others * TILES), windows)

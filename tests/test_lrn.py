@@ -756,6 +756,42 @@ def test_pieces_of_transposed_planes_past_the_cache(pixels, isa):
         assert_same_bits(take(out, room), expected)
 
 
+COLUMNS = [1, 2, 7, 8, 11, 12, 13, 16, 20, 22, 23, 24, 26, 28, 31, 44, 46, 64]
+
+
+@pytest.mark.parametrize("beta", [0.75, 0.5, 0.6])
+@pytest.mark.parametrize("size", range(6, 18))
+def test_wide_windows_over_any_number_of_slabs(size, beta, isa):
+    """At either end of a column of slabs some of a loop's stages have no work, or all of them where slabs are few; a plane ends
+    with a part of a vector. What lies two elements apart goes by another loop, which sums alike."""
+    lrn = cynorm.LRN(size, 0.5, beta)
+    for channels in COLUMNS:
+        src, diff_dst = draw_pair((2, channels, 5, 9), np.dtype(np.float32))
+        diff_apart, src_apart = (place(each, Memory(range(4), (1, 1, 1, 2)))[0] for each in (diff_dst, src))
+        dst, diff_src = lrn.forward(src), lrn.backward(diff_dst, src)
+        assert_forward(dst, src, local_size=size, alpha=0.5, beta=beta)
+        assert_backward(diff_src, diff_dst, src, local_size=size, alpha=0.5, beta=beta)
+        assert_same_bits(dst, lrn.forward(src_apart))
+        assert_same_bits(diff_src, lrn.backward(diff_apart, src_apart))
+        assert_same_bits(diff_src, lrn.backward(diff_dst, src, out=diff_dst.copy(), num_threads=2))
+
+
+@pytest.mark.parametrize("beta", [0.75, 1.0, 0.6])
+@pytest.mark.parametrize("size", [7, 9, 11, 13, 15])
+def test_columns_past_the_cache(size, beta, isa):
+    """A dst that bypasses the cache is what it is within it, wherever its lines begin; in place it has no lines that bypass it."""
+    lrn = cynorm.LRN(size, 0.5, beta)
+    src, diff_dst = draw_pair((24, 48, 41, 23), np.dtype(np.float32))
+    for offset in 0, 3, 16:
+        out, room = place(np.zeros_like(src), Memory(range(4), (1,) * 4, offset))
+        for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
+            run(*tensors, out=out, num_threads=2)
+            each = [run(*(tensor[image : image + 1] for tensor in tensors)) for image in range(24)]
+            assert_same_bits(take(out, room), np.concatenate(each))
+            copies = [tensor.copy() for tensor in tensors]
+            assert_same_bits(run(*copies, out=copies[0], num_threads=2), np.concatenate(each))
+
+
 @each_dtype
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_output_takes_the_memory_order_of_src(order, dtype):

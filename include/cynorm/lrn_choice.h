@@ -12,7 +12,8 @@ static int FN(transposable)(const cynorm_lrn_tile *t) {
 
 /* Which of the loops serve a tile, if any. Windows that lie
  *     along level 0                    ROWS      any that registers or scratch hold
- *     along the stream                 BLOCKS    3 and 5 slabs; COLUMNS, backward; SLABS: any up to CYNORM_SLABS_MOST
+ *     along the stream                 COLUMNS   3 and 5 slabs backward, 7 to 15 both ways; BLOCKS: 3 and 5 else;
+ *                                                SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells either way; SLABS, likewise
  *     along level 1 and the stream     WALKS     3 and 5; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
@@ -25,8 +26,9 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
     if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return FN(PLANES);
+    if (square && !t->windows && plain && FN(columns_serve)(t)) return FN(COLUMNS);
     if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
-    if (!t->windows) return plain && FN(columns_serve)(t) ? FN(COLUMNS) : FN(BLOCKS);
+    if (!t->windows) return FN(BLOCKS);
     return FN(channels_serve)(t) ? FN(WALKS) : 0;
 }
 

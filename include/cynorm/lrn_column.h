@@ -1,0 +1,81 @@
+/* LRN along the stream by columns, where a vector is a line of memory: what a column is, and how it leaves. A template, see types.h;
+ * formulas, tiles and trees are lrn.h's.
+ *
+ * A column is a line of each slab. It goes through all slabs before the next one does, so that what windows reach over stays in
+ * registers and the first-level cache, and a line is read from beyond that once. Where columns do not lie at lines, dst leaves by
+ * lines that are the end of one vector and what begins the next. */
+
+#ifndef CYNORM_LRN_COLUMN_H
+#define CYNORM_LRN_COLUMN_H
+enum { CYNORM_COLUMN_SLABS = 512 };      /* the most of a column */
+enum { CYNORM_COLUMN_AHEAD = 64 << 10 }; /* bytes that are asked for before they are read: some columns of all slabs, */
+enum { CYNORM_COLUMN_NEAR = 4 };         /* and, into the first-level cache, slabs of the column */
+/* How dst leaves: as it is; by lines, past the cache; by lines that lie across vectors. */
+enum { CYNORM_COLUMN_PLAIN, CYNORM_COLUMN_LINES, CYNORM_COLUMN_ACROSS };
+#endif
+
+/* double gains nothing by it */
+#if defined(__AVX512F__) && !CYNORM_DOUBLE
+#define CYNORM_COLUMNS 1
+#else
+#define CYNORM_COLUMNS 0
+#endif
+
+#if CYNORM_COLUMNS
+
+#define column_t FN(cynorm_lrn_column)
+typedef struct {
+    const char *src, *diff_dst;            /* slab 0 */
+    char *dst;
+    int64_t src_step, diff_step, dst_step; /* bytes from a slab to the next */
+    int64_t row;                           /* bytes of a slab */
+    int64_t first, end;                    /* slabs that are read: from, to */
+    int64_t terms[2], finish[2];           /* which have terms, are finished: from, to */
+    int64_t ahead, src_run, diff_run;      /* bytes to what is asked for; from this run to the next one, or 0 */
+    coefficients q;
+    /* Of slab 0, those of others follow: a line for the vector before, one for what ends a row; from which word on the vector
+     * before leaves with the next. */
+    char *before, *rest;
+    int32_t *lanes;
+} column_t;
+
+/* Where each stage is in memory. */
+#define place_t FN(cynorm_lrn_column_place)
+typedef struct {
+    const char *newest, *middle, *finished, *diff_dst, *src_ahead, *diff_ahead;
+    char *dst, *before;
+    const int32_t *lanes;
+} place_t;
+
+/* `at` bytes into rows, where slab c is the newest, terms are made so many slabs late, and results. */
+CYNORM_INLINE place_t FN(place_of)(const column_t *b, int64_t at, int64_t c, int late, int all) {
+    const int64_t middle = c - late, finished = c - all, ahead = at + b->ahead, past = ahead - b->row;
+    return (place_t){.newest = b->src + at + c * b->src_step,
+                     .middle = b->src + at + middle * b->src_step,
+                     .finished = b->src + at + finished * b->src_step,
+                     .diff_dst = b->diff_dst + at + middle * b->diff_step,
+                     .src_ahead = b->src + c * b->src_step + (past < 0 ? ahead : past + b->src_run),
+                     .diff_ahead = b->diff_dst + middle * b->diff_step + (past < 0 ? ahead : past + b->diff_run),
+                     .dst = b->dst + at + finished * b->dst_step,
+                     .before = b->before + finished * 64,
+                     .lanes = b->lanes + finished};
+}
+
+/* n lanes of dst. */
+CYNORM_INLINE void FN(column_leave)(char *dst, char *before, const int32_t *lanes, vec out, int64_t n, int way) {
+    if (way == CYNORM_COLUMN_PLAIN) FN(put)(dst, out, CYNORM_COMPUTE, n);
+    else if (way == CYNORM_COLUMN_LINES) cynorm_stream(dst, &out, 64);
+    else {
+        ivec lane;
+        for (int i = 0; i < VL; i++) lane[i] = i;
+        const vec line = FN(picked)(FN(load)((const real *)before), out, lane + *lanes);
+        cynorm_stream((char *)((intptr_t)dst & -64), &line, 64);
+        FN(store)((real *)before, out);
+    }
+}
+
+/* A loop over columns [from, to), in bytes; the last one of PLAIN may be of less than a line. */
+#define column_loop FN(cynorm_lrn_column_loop)
+typedef void (*column_loop)(const column_t *, int64_t from, int64_t to);
+
+#endif

@@ -1,0 +1,147 @@
+/* LRN backward by columns with a window of 3 or 5 slabs, which registers hold. A template, see types.h; columns are lrn_column.h's. */
+
+#if CYNORM_COLUMNS
+
+/* A window that goes on: its latest cell, S_2 of that and of the one before, S_4. */
+#define sliding_t FN(cynorm_lrn_sliding)
+typedef struct { vec cell, pair, earlier, four; } sliding_t;
+
+CYNORM_INLINE vec FN(slide)(sliding_t *s, vec cell, int reach) {
+    const vec sum = cell + (reach == 1 ? s->pair : s->four), pair = cell + s->cell;
+    s->four = pair + s->earlier;
+    s->earlier = s->pair, s->pair = pair, s->cell = cell;
+    return sum;
+}
+
+enum { FN(COLUMN_STEP) = 2 }; /* slabs at a time */
+
+#define passing_t FN(cynorm_lrn_column_passing)
+typedef struct {
+    sliding_t squares, sums;
+    vec earlier[CYNORM_REACH]; /* diff_dst * omega^-beta of what is not finished */
+    vec omega[FN(COLUMN_STEP)], terms[FN(COLUMN_STEP)], weighted[FN(COLUMN_STEP)]; /* what a stage leaves for the next */
+} passing_t;
+
+#define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < slabs; j++)
+
+/* The stages, each of so many slabs, which exist or do not: omegas, of the newest; */
+CYNORM_INLINE void FN(column_omegas)(const column_t *b, passing_t *p, place_t *at, int64_t n, int reach, int slabs, int exist) {
+    EACH_SLAB {
+        const char *src = at->newest + j * b->src_step;
+        vec x = {0};
+        if (exist) {
+            x = FN(get)(src, CYNORM_COMPUTE, n);
+            __builtin_prefetch(at->src_ahead + j * b->src_step, 0, 2);
+            __builtin_prefetch(src + CYNORM_COLUMN_NEAR * b->src_step + 63, 0, 3); /* what the column before has not read */
+        }
+        p->omega[j] = FN(omega_of)(&b->q, FN(slide)(&p->squares, x * x, reach), n);
+    }
+    at->newest += slabs * b->src_step, at->src_ahead += slabs * b->src_step;
+}
+
+/* terms; */
+CYNORM_INLINE void FN(column_terms)(const column_t *b, passing_t *p, place_t *at, int64_t n, int kind, int slabs, int exist) {
+    vec x[FN(COLUMN_STEP)], g[FN(COLUMN_STEP)];
+    EACH_SLAB {
+        const char *diff_dst = at->diff_dst + j * b->diff_step;
+        p->terms[j] = p->weighted[j] = (vec){0};
+        if (!exist) continue;
+        g[j] = FN(get)(diff_dst, CYNORM_COMPUTE, n);
+        x[j] = FN(get)(at->middle + j * b->src_step, CYNORM_COMPUTE, n);
+        __builtin_prefetch(at->diff_ahead + j * b->diff_step, 0, 2);
+        __builtin_prefetch(diff_dst + CYNORM_COLUMN_NEAR * b->diff_step + 63, 0, 3);
+    }
+    if (exist) FN(terms_of)(&b->q, p->terms, p->omega, g, x, NULL, slabs, kind, p->weighted);
+    at->middle += slabs * b->src_step;
+    at->diff_dst += slabs * b->diff_step, at->diff_ahead += slabs * b->diff_step;
+}
+
+/* results. */
+CYNORM_INLINE void FN(column_results)(const column_t *b, passing_t *p, place_t *at, int64_t n, int reach, int slabs, int exist,
+                                      int way) {
+    EACH_SLAB {
+        const vec sum = FN(slide)(&p->sums, p->terms[j], reach), weighted = p->earlier[0];
+        if (reach > 1) p->earlier[0] = p->earlier[1];
+        p->earlier[reach - 1] = p->weighted[j];
+        if (!exist) continue;
+        const vec x = FN(get)(at->finished + j * b->src_step, CYNORM_COMPUTE, n);
+        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j,
+                         FN(diff_src_of)(&b->q, x, sum, weighted), n, way);
+    }
+    at->finished += slabs * b->src_step;
+    at->dst += slabs * b->dst_step, at->before += slabs * 64, at->lanes += slabs;
+}
+
+/* Slab c is read, the one `reach` before it has a term, the one as many before that is finished: at the ends of a column one slab
+ * at a time; else by steps, each stage a step after the one before, so that what comes late holds up nothing else. */
+CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, int64_t n, int reach, int kind, int way) {
+    enum { STEP = FN(COLUMN_STEP) };
+    const int64_t begin = b->finish[0] + 2 * reach, end = b->finish[1] + 2 * reach;
+    int64_t c = b->first;
+    place_t at = FN(place_of)(b, from, c, reach, 2 * reach);
+    passing_t p = {{{0}}};
+#define OMEGAS(slabs, exist) FN(column_omegas)(b, &p, &at, n, reach, slabs, exist)
+#define TERMS(slabs, exist) FN(column_terms)(b, &p, &at, n, kind, slabs, exist)
+#define RESULTS(slabs, exist) FN(column_results)(b, &p, &at, n, reach, slabs, exist, way)
+#define ONE(finishes)                                                                  \
+    do {                                                                               \
+        if (c < b->end) OMEGAS(1, 1);                                                  \
+        else OMEGAS(1, 0);                                                             \
+        if (c - reach >= b->terms[0] && c - reach < b->terms[1]) TERMS(1, 1);          \
+        else TERMS(1, 0);                                                              \
+        RESULTS(1, finishes);                                                          \
+    } while (0)
+    for (; c < begin; c++) ONE(0);
+    if (c + 2 * STEP <= b->end) {
+        OMEGAS(STEP, 1);
+        TERMS(STEP, 1);
+        OMEGAS(STEP, 1);
+        for (c += 2 * STEP; c + STEP <= b->end; c += STEP) {
+            /* a register for each, in place of sums of some, which take more instructions than there is time for */
+            __asm__("" : "+r"(at.newest), "+r"(at.middle), "+r"(at.finished), "+r"(at.diff_dst), "+r"(at.src_ahead),
+                         "+r"(at.diff_ahead), "+r"(at.dst), "+r"(at.before), "+r"(at.lanes));
+            RESULTS(STEP, 1);
+            TERMS(STEP, 1);
+            OMEGAS(STEP, 1);
+        }
+        RESULTS(STEP, 1);
+        TERMS(STEP, 1);
+        RESULTS(STEP, 1);
+    }
+    for (; c < end; c++) ONE(1);
+#undef OMEGAS
+#undef TERMS
+#undef RESULTS
+#undef ONE
+}
+
+/* ---- compiled loops ---- */
+
+/* What is given is copied, since the stores of dst might alias it. */
+#define CYNORM_COLUMN_LOOP(reach, name, kind, way)                                                                          \
+    static __attribute__((noinline)) void FN(column_##reach##name##_##way)(const column_t *given, int64_t from, int64_t to) { \
+        const column_t b = *given;                                                                                          \
+        const int beta = kind;                                                                                              \
+        for (; from + 64 <= to; from += 64) FN(column)(&b, from, VL, reach, beta, CYNORM_COLUMN_##way);                     \
+        if (CYNORM_COLUMN_##way == CYNORM_COLUMN_PLAIN && from < to)                                                        \
+            FN(column)(&b, from, (to - from) / (int64_t)sizeof(real), reach, beta, CYNORM_COLUMN_PLAIN);                    \
+    }
+#define CYNORM_COLUMN_WAYS(T, direction, reach, name, kind, together)                                                       \
+    CYNORM_COLUMN_LOOP(reach, name, kind, PLAIN)                                                                            \
+    CYNORM_COLUMN_LOOP(reach, name, kind, LINES)                                                                            \
+    CYNORM_COLUMN_LOOP(reach, name, kind, ACROSS)
+CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, , , 1)
+CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, , , 2)
+#define CYNORM_WAYS_OF(name) {FN(name##_PLAIN), FN(name##_LINES), FN(name##_ACROSS)}
+static const column_loop FN(column_loops)[2][3][3] = { /* exponents in the order of loop_of_beta */
+    {CYNORM_WAYS_OF(column_1special), CYNORM_WAYS_OF(column_1usual), CYNORM_WAYS_OF(column_1any)},
+    {CYNORM_WAYS_OF(column_2special), CYNORM_WAYS_OF(column_2usual), CYNORM_WAYS_OF(column_2any)}};
+#undef CYNORM_COLUMN_LOOP
+#undef CYNORM_COLUMN_WAYS
+#undef CYNORM_WAYS_OF
+
+#undef EACH_SLAB
+#undef sliding_t
+#undef passing_t
+
+#endif

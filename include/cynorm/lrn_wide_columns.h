@@ -1,0 +1,255 @@
+/* LRN by columns with a window of 7 to 15 slabs, an odd number. A template, see types.h; columns are lrn_column.h's, trees lrn.h's.
+ *
+ * Registers do not hold what such windows reach over. It is kept in a ring of eight places, a slab each, which the loop's body takes
+ * one after another, so that each place is a constant there. At the beginning of a column, where not all stages have work, and of a
+ * number of slabs that is no multiple of eight, the places change hands instead. */
+
+#if CYNORM_COLUMNS
+
+enum { CYNORM_WIDE_REACH = 7 };
+enum { FN(WIDE_STEP) = 2, FN(WIDE_GROUP) = 8 }; /* slabs of a step; of the loop's body */
+/* Slabs from one stage to the next: as far as the window reaches, by whole steps, and one step more, that none waits for another. */
+#define CYNORM_LATE(reach) ((reach) + ((reach) & 1) + 2)
+
+/* Whether so many slabs are whole steps, and all stages are at work at once. */
+static int FN(whole_steps)(int64_t slabs, int64_t reach, int backward) {
+    return slabs % FN(WIDE_STEP) == 0 && slabs >= (1 + backward) * CYNORM_LATE(reach);
+}
+
+/* What is kept of a slab: S_4 and S_8 of its squares and of its terms, diff_dst * omega^-beta. */
+#define kept_t FN(cynorm_lrn_column_kept)
+typedef struct { vec four[2], eight[2], weighted; } kept_t;
+
+/* What stays in registers: the latest cell, S_2 of the latest two, S_4. */
+#define tree_t FN(cynorm_lrn_column_tree)
+typedef struct { vec cell, pair[FN(WIDE_STEP)], four; } tree_t;
+
+/* What a stage leaves for the next; of an odd reach, with one of the step before. */
+#define wide_t FN(cynorm_lrn_wide_passing)
+typedef struct {
+    tree_t squares, sums;
+    vec omega[FN(WIDE_STEP) + 1], terms[FN(WIDE_STEP) + 1], weighted[FN(WIDE_STEP)];
+} wide_t;
+
+#define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < FN(WIDE_STEP); j++)
+/* Of the slab `back` before a step's first one; q: places of the step, of the one before, ... */
+#define KEPT(back) q[((back) + 1) / 2 & 3][(back) & 1]
+
+/* The window sums of two slabs, from their cells: squares or terms. n is a constant. */
+CYNORM_INLINE void FN(slide_wide)(tree_t *s, kept_t *const *q, const vec *cell, vec *sum, int n, int terms) {
+    vec two[FN(WIDE_STEP)], four[FN(WIDE_STEP)], eight[FN(WIDE_STEP)];
+    EACH_SLAB {
+        two[j] = cell[j] + (j ? cell[0] : s->cell);
+        four[j] = two[j] + s->pair[j];
+        if (n & 8) eight[j] = four[j] + KEPT(4 - j).four[terms];
+    }
+    EACH_SLAB {
+        int done = 1 - j;
+        sum[j] = cell[j];
+        if (n & 2) sum[j] += done ? s->pair[1] : two[0], done += 2;
+        if (n & 4) sum[j] += !done ? four[0] : done == 1 ? s->four : KEPT(done).four[terms], done += 4;
+        if (n & 8) sum[j] += !done ? eight[0] : KEPT(done).eight[terms];
+    }
+    EACH_SLAB {
+        q[0][j].four[terms] = four[j];
+        if (n & 8) q[0][j].eight[terms] = eight[j];
+        s->pair[j] = two[j];
+    }
+    s->cell = cell[1], s->four = four[1];
+}
+
+CYNORM_INLINE void FN(pass_on)(vec *to, const vec *from, int odd) {
+    if (odd) to[0] = to[2];
+    EACH_SLAB to[odd + j] = from[j];
+}
+
+/* Which slabs of a stage exist: none, those of a range, all. */
+enum { FN(SLABS_NONE), FN(SLABS_SOME), FN(SLABS_ALL) };
+CYNORM_INLINE int FN(exists)(int which, int64_t v, int64_t from, int64_t to) {
+    return which == FN(SLABS_ALL) || (which == FN(SLABS_SOME) && v >= from && v < to);
+}
+
+/* The stages, of slabs v and v + 1: omegas; */
+CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, int64_t n, int window, int which,
+                                   int64_t v) {
+    vec cell[FN(WIDE_STEP)], sum[FN(WIDE_STEP)], omega[FN(WIDE_STEP)];
+    EACH_SLAB {
+        const char *src = at->newest + j * b->src_step;
+        cell[j] = (vec){0};
+        if (!FN(exists)(which, v + j, b->first, b->end)) continue;
+        const vec x = FN(get)(src, CYNORM_COMPUTE, n);
+        __builtin_prefetch(at->src_ahead + j * b->src_step, 0, 2);
+        __builtin_prefetch(src + CYNORM_COLUMN_NEAR * b->src_step + 63, 0, 3);
+        cell[j] = x * x;
+    }
+    FN(slide_wide)(&p->squares, q, cell, sum, window, 0);
+    EACH_SLAB omega[j] = FN(omega_of)(&b->q, sum[j], n);
+    FN(pass_on)(p->omega, omega, window / 2 & 1);
+    at->newest += FN(WIDE_STEP) * b->src_step, at->src_ahead += FN(WIDE_STEP) * b->src_step;
+}
+
+/* terms; */
+CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, int64_t n, int window, int kind, int which, int64_t v) {
+    vec x[FN(WIDE_STEP)], g[FN(WIDE_STEP)], terms[FN(WIDE_STEP)];
+    EACH_SLAB {
+        const char *diff_dst = at->diff_dst + j * b->diff_step;
+        x[j] = g[j] = (vec){0};
+        if (!FN(exists)(which, v + j, b->terms[0], b->terms[1])) continue;
+        g[j] = FN(get)(diff_dst, CYNORM_COMPUTE, n);
+        x[j] = FN(get)(at->middle + j * b->src_step, CYNORM_COMPUTE, n);
+        __builtin_prefetch(at->diff_ahead + j * b->diff_step, 0, 2);
+        __builtin_prefetch(diff_dst + CYNORM_COLUMN_NEAR * b->diff_step + 63, 0, 3);
+    }
+    if (which == FN(SLABS_ALL)) FN(terms_of)(&b->q, terms, p->omega, g, x, NULL, FN(WIDE_STEP), kind, p->weighted);
+    else EACH_SLAB {
+        terms[j] = p->weighted[j] = (vec){0};
+        if (FN(exists)(which, v + j, b->terms[0], b->terms[1]))
+            terms[j] = FN(term_of)(&b->q, p->omega[j], g[j], x[j], NULL, kind, &p->weighted[j]);
+    }
+    FN(pass_on)(p->terms, terms, window / 2 & 1);
+    at->middle += FN(WIDE_STEP) * b->src_step;
+    at->diff_dst += FN(WIDE_STEP) * b->diff_step, at->diff_ahead += FN(WIDE_STEP) * b->diff_step;
+}
+
+/* results, backward of terms, forward of omegas. */
+CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, int64_t n, int backward, int window,
+                                    int kind, int way, int which, int64_t v) {
+    enum { STEP = FN(WIDE_STEP) };
+    vec x[STEP], sum[STEP], weighted[STEP], out[STEP];
+    if (backward) {
+        FN(slide_wide)(&p->sums, q, p->terms, sum, window, 1);
+        EACH_SLAB weighted[j] = KEPT(CYNORM_LATE(window / 2) - STEP - j).weighted;
+        EACH_SLAB q[0][j].weighted = p->weighted[j];
+    }
+    EACH_SLAB {
+        x[j] = (vec){0};
+        if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
+        x[j] = FN(get)(at->finished + j * b->src_step, CYNORM_COMPUTE, n);
+    }
+    if (!backward && which == FN(SLABS_ALL)) FN(times_powers)(out, x, p->omega, STEP, kind, b->q.beta, CYNORM_COMPUTE, NULL);
+    EACH_SLAB {
+        if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
+        if (backward) out[j] = FN(diff_src_of)(&b->q, x[j], sum[j], weighted[j]);
+        else if (which == FN(SLABS_SOME)) out[j] = FN(times_power)(x[j], p->omega[j], kind, b->q.beta, CYNORM_COMPUTE, NULL);
+        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j, out[j], n, way);
+    }
+    at->finished += STEP * b->src_step;
+    at->dst += STEP * b->dst_step, at->before += STEP * 64, at->lanes += STEP;
+}
+
+/* All of them, each a step after the one before; slab c is the newest. */
+CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, int64_t n, int backward, int window,
+                                 int kind, int way, int newest, int middle, int finished, int64_t c) {
+    const int late = CYNORM_LATE(window / 2);
+    __asm__("" : "+r"(at->newest), "+r"(at->finished), "+r"(at->src_ahead), "+r"(at->dst), "+r"(at->before), "+r"(at->lanes));
+    if (backward) __asm__("" : "+r"(at->middle), "+r"(at->diff_dst), "+r"(at->diff_ahead));
+    FN(wide_results)(b, p, q, at, n, backward, window, kind, way, finished, c - (1 + backward) * late);
+    if (backward) FN(wide_terms)(b, p, at, n, window, kind, middle, c - late);
+    FN(wide_omegas)(b, p, q, at, n, window, newest, c);
+}
+
+/* A column of n lanes, whose stages ask which slabs exist, or do not. */
+CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, int backward, int window, int kind, int way, int ask) {
+    enum { STEP = FN(WIDE_STEP), GROUP = FN(WIDE_GROUP) };
+    const int late = CYNORM_LATE(window / 2), all = (1 + backward) * late; /* slabs between a slab's square and its result */
+    int64_t c = b->first;
+    kept_t kept[GROUP], *q[GROUP / STEP];
+    wide_t p = {{{0}}};
+    place_t at = FN(place_of)(b, from, c, late, all);
+#pragma GCC unroll 8
+    for (int j = 0; j < GROUP; j++)
+#pragma GCC unroll 2
+        for (int k = 0; k <= backward; k++) {
+            kept[j].four[k] = (vec){0};
+            if (window & 8) kept[j].eight[k] = (vec){0};
+        }
+#define PLACE(v) (kept + ((v) & (GROUP - 1)))
+#define ONE(places, newest, middle, finished)                                                                               \
+    FN(wide_step)(b, &p, places, &at, n, backward, window, kind, way, FN(SLABS_##newest), FN(SLABS_##middle),               \
+                  FN(SLABS_##finished), c)
+#define STEPS(until, newest, middle, finished)                                                                              \
+    for (; c < (until); c += STEP) {                                                                                        \
+        ONE(q, newest, middle, finished);                                                                                   \
+        kept_t *next = q[3];                                                                                                \
+        q[3] = q[2], q[2] = q[1], q[1] = q[0], q[0] = next;                                                                 \
+    }
+#define FIXED(v, count, newest, middle, finished)                                                                           \
+    _Pragma("GCC unroll 8") for (int k = 0; k < (count); k += STEP, c += STEP) {                                            \
+        kept_t *const places[] = {PLACE((v) + k), PLACE((v) + k - 2), PLACE((v) + k - 4), PLACE((v) + k - 6)};              \
+        ONE(places, newest, middle, finished);                                                                              \
+    }
+    const int64_t first = ask ? 0 : all + (b->end - all) % GROUP; /* where the loop begins, with the first place */
+    for (int k = 0; k < GROUP / STEP; k++) q[k] = PLACE(-first - k * STEP);
+    if (ask) {
+        STEPS(b->finish[1] + all, SOME, SOME, SOME)
+        return;
+    }
+    STEPS(late, ALL, NONE, NONE)
+    if (backward) STEPS(all, ALL, ALL, NONE)
+    STEPS(first, ALL, ALL, ALL)
+    while (c < b->end) FIXED(0, GROUP, ALL, ALL, ALL)
+    FIXED(0, late, NONE, ALL, ALL)
+    if (backward) FIXED(late, late, NONE, NONE, ALL)
+#undef PLACE
+#undef ONE
+#undef STEPS
+#undef FIXED
+}
+
+/* ---- compiled loops; what is given is copied, since the stores of dst might alias it ---- */
+
+/* Of a part of a line, of some of the slabs, of any exponent. */
+#define CYNORM_WIDE_ASKING(window, direction, backward)                                                                     \
+    static __attribute__((noinline)) void FN(wide_##direction##window)(const column_t *given, int64_t from, int64_t to,     \
+                                                                       int way) {                                          \
+        const column_t b = *given;                                                                                          \
+        const int beta = cynorm_beta_kind(b.q.beta);                                                                        \
+        for (; from < to; from += 64) {                                                                                     \
+            const int64_t lanes = from + 64 < to ? VL : (to - from) / (int64_t)sizeof(real);                                \
+            FN(wide_column)(&b, from, lanes, backward, window, beta, way, 1);                                               \
+        }                                                                                                                   \
+    }
+#define CYNORM_WIDE_LOOP(window, name, direction, backward, kind, way)                                                      \
+    static __attribute__((noinline)) void FN(wide_##direction##window##name##_##way)(const column_t *given, int64_t from,   \
+                                                                                    int64_t to) {                          \
+        const column_t b = *given;                                                                                          \
+        const int beta = kind;                                                                                              \
+        const int whole =                                                                                                   \
+            !b.first && !b.finish[0] && b.finish[1] == b.end && FN(whole_steps)(b.end, window / 2, backward);               \
+        for (; whole && from + 64 <= to; from += 64)                                                                        \
+            FN(wide_column)(&b, from, VL, backward, window, beta, CYNORM_COLUMN_##way, 0);                                  \
+        if (from < to) FN(wide_##direction##window)(&b, from, to, CYNORM_COLUMN_##way);                                     \
+    }
+#define CYNORM_WIDE_WAYS(T, direction, window, name, kind, together)                                                        \
+    CYNORM_WIDE_LOOP(window, name, forward, 0, kind, PLAIN)                                                                 \
+    CYNORM_WIDE_LOOP(window, name, forward, 0, kind, ACROSS)                                                                \
+    CYNORM_WIDE_LOOP(window, name, backward, 1, kind, PLAIN)                                                                \
+    CYNORM_WIDE_LOOP(window, name, backward, 1, kind, ACROSS)
+#define CYNORM_WIDE(each) each(7) each(9) each(11) each(13) each(15)
+#define CYNORM_WIDE_ALL(window)                                                                                             \
+    CYNORM_WIDE_ASKING(window, forward, 0)                                                                                  \
+    CYNORM_WIDE_ASKING(window, backward, 1)                                                                                 \
+    CYNORM_EXPONENTS(CYNORM_WIDE_WAYS, , , window)
+#define CYNORM_WIDE_WAYS_OF(name) {[CYNORM_COLUMN_PLAIN] = FN(name##_PLAIN), [CYNORM_COLUMN_ACROSS] = FN(name##_ACROSS)}
+#define CYNORM_WIDE_POWERS_OF(name) \
+    {CYNORM_WIDE_WAYS_OF(name##special), CYNORM_WIDE_WAYS_OF(name##usual), CYNORM_WIDE_WAYS_OF(name##any)}
+#define CYNORM_WIDE_OF(window) \
+    [window / 2 - 3] = {CYNORM_WIDE_POWERS_OF(wide_forward##window), CYNORM_WIDE_POWERS_OF(wide_backward##window)},
+CYNORM_WIDE(CYNORM_WIDE_ALL)
+static const column_loop FN(wide_loops)[][2][3][3] = {CYNORM_WIDE(CYNORM_WIDE_OF)}; /* exponents in the order of loop_of_beta */
+#undef CYNORM_WIDE_ASKING
+#undef CYNORM_WIDE_LOOP
+#undef CYNORM_WIDE_WAYS
+#undef CYNORM_WIDE
+#undef CYNORM_WIDE_ALL
+#undef CYNORM_WIDE_WAYS_OF
+#undef CYNORM_WIDE_POWERS_OF
+#undef CYNORM_WIDE_OF
+
+#undef kept_t
+#undef tree_t
+#undef wide_t
+#undef EACH_SLAB
+#undef KEPT
+
+#endif
