@@ -392,7 +392,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
-    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4
+    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4, wanted
     cdef bint by_columns
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
@@ -459,8 +459,9 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan):
                 set_cut(plan, i, ceil_div(plan.cut[i], 2))
                 plan.tile.cut = True
-        if others < (plan.wanted / TILES if by_columns and plan.cached else plan.wanted):
-            cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
+        wanted = plan.wanted / TILES if by_columns and plan.cached else plan.wanted
+        if others < wanted:
+            cut_stream(plan, ceil_div(wanted * plan.cuts[3], others), 4)
         if windows < 4 and others * plan.cuts[3] * TILES < plan.wanted:  # one for each thread
             cut_stream(plan, ceil_div(plan.wanted, others * TILES), windows)
     set_slab(plan)

@@ -61,6 +61,28 @@ CYNORM_INLINE place_t FN(place_of)(const column_t *b, int64_t at, int64_t c, int
                      .lanes = b->lanes + finished};
 }
 
+/* n lanes of a slab, `step` bytes from the next one; asks for what is ahead, and for what the column before has not read of a
+ * slab that is near. */
+CYNORM_INLINE vec FN(column_read)(const char *slab, const char *ahead, int64_t step, int64_t n) {
+    const vec v = FN(get)(slab, CYNORM_COMPUTE, n);
+    __builtin_prefetch(ahead, 0, 2);
+    __builtin_prefetch(slab + CYNORM_COLUMN_NEAR * step + 63, 0, 3);
+    return v;
+}
+
+/* Each stage goes on by so many slabs. */
+CYNORM_INLINE void FN(omegas_go_on)(const column_t *b, place_t *at, int slabs) {
+    at->newest += slabs * b->src_step, at->src_ahead += slabs * b->src_step;
+}
+CYNORM_INLINE void FN(terms_go_on)(const column_t *b, place_t *at, int slabs) {
+    at->middle += slabs * b->src_step;
+    at->diff_dst += slabs * b->diff_step, at->diff_ahead += slabs * b->diff_step;
+}
+CYNORM_INLINE void FN(results_go_on)(const column_t *b, place_t *at, int slabs) {
+    at->finished += slabs * b->src_step;
+    at->dst += slabs * b->dst_step, at->before += slabs * 64, at->lanes += slabs;
+}
+
 /* n lanes of dst. */
 CYNORM_INLINE void FN(column_leave)(char *dst, char *before, const int32_t *lanes, vec out, int64_t n, int way) {
     if (way == CYNORM_COLUMN_PLAIN) FN(put)(dst, out, CYNORM_COMPUTE, n);

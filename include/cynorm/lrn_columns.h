@@ -70,8 +70,8 @@ static int FN(spread)(int64_t slabs, int64_t step) {
     return slabs <= CYNORM_COLUMN_SLABS;
 }
 
-/* Whether this serves a tile whose rows are contiguous, and whose windows reach as far either way: forward, and where slabs are an
- * odd number or few, only wide windows gain by it, and do not. */
+/* Whether this serves a tile whose rows are contiguous, and whose windows reach as far either way. Narrow windows gain by it
+ * backward alone, wide ones where slabs are whole steps. */
 static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int backward = t->diff_dst.data != NULL;
     if (t->left <= CYNORM_REACH ? !backward : t->left > CYNORM_WIDE_REACH || !FN(whole_steps)(t->extent, t->left, backward)) return 0;

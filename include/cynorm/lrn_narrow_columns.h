@@ -27,33 +27,26 @@ typedef struct {
 /* The stages, each of so many slabs, which exist or do not: omegas, of the newest; */
 CYNORM_INLINE void FN(column_omegas)(const column_t *b, passing_t *p, place_t *at, int64_t n, int reach, int slabs, int exist) {
     EACH_SLAB {
-        const char *src = at->newest + j * b->src_step;
         vec x = {0};
         if (exist) {
-            x = FN(get)(src, CYNORM_COMPUTE, n);
-            __builtin_prefetch(at->src_ahead + j * b->src_step, 0, 2);
-            __builtin_prefetch(src + CYNORM_COLUMN_NEAR * b->src_step + 63, 0, 3); /* what the column before has not read */
+            x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, n);
         }
         p->omega[j] = FN(omega_of)(&b->q, FN(slide)(&p->squares, x * x, reach), n);
     }
-    at->newest += slabs * b->src_step, at->src_ahead += slabs * b->src_step;
+    FN(omegas_go_on)(b, at, slabs);
 }
 
 /* terms; */
 CYNORM_INLINE void FN(column_terms)(const column_t *b, passing_t *p, place_t *at, int64_t n, int kind, int slabs, int exist) {
     vec x[FN(COLUMN_STEP)], g[FN(COLUMN_STEP)];
     EACH_SLAB {
-        const char *diff_dst = at->diff_dst + j * b->diff_step;
         p->terms[j] = p->weighted[j] = (vec){0};
         if (!exist) continue;
-        g[j] = FN(get)(diff_dst, CYNORM_COMPUTE, n);
+        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, n);
         x[j] = FN(get)(at->middle + j * b->src_step, CYNORM_COMPUTE, n);
-        __builtin_prefetch(at->diff_ahead + j * b->diff_step, 0, 2);
-        __builtin_prefetch(diff_dst + CYNORM_COLUMN_NEAR * b->diff_step + 63, 0, 3);
     }
     if (exist) FN(terms_of)(&b->q, p->terms, p->omega, g, x, NULL, slabs, kind, p->weighted);
-    at->middle += slabs * b->src_step;
-    at->diff_dst += slabs * b->diff_step, at->diff_ahead += slabs * b->diff_step;
+    FN(terms_go_on)(b, at, slabs);
 }
 
 /* results. */
@@ -68,8 +61,7 @@ CYNORM_INLINE void FN(column_results)(const column_t *b, passing_t *p, place_t *
         FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j,
                          FN(diff_src_of)(&b->q, x, sum, weighted), n, way);
     }
-    at->finished += slabs * b->src_step;
-    at->dst += slabs * b->dst_step, at->before += slabs * 64, at->lanes += slabs;
+    FN(results_go_on)(b, at, slabs);
 }
 
 /* Slab c is read, the one `reach` before it has a term, the one as many before that is finished: at the ends of a column one slab

@@ -74,31 +74,25 @@ CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *
                                    int64_t v) {
     vec cell[FN(WIDE_STEP)], sum[FN(WIDE_STEP)], omega[FN(WIDE_STEP)];
     EACH_SLAB {
-        const char *src = at->newest + j * b->src_step;
         cell[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->first, b->end)) continue;
-        const vec x = FN(get)(src, CYNORM_COMPUTE, n);
-        __builtin_prefetch(at->src_ahead + j * b->src_step, 0, 2);
-        __builtin_prefetch(src + CYNORM_COLUMN_NEAR * b->src_step + 63, 0, 3);
+        const vec x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, n);
         cell[j] = x * x;
     }
     FN(slide_wide)(&p->squares, q, cell, sum, window, 0);
     EACH_SLAB omega[j] = FN(omega_of)(&b->q, sum[j], n);
     FN(pass_on)(p->omega, omega, window / 2 & 1);
-    at->newest += FN(WIDE_STEP) * b->src_step, at->src_ahead += FN(WIDE_STEP) * b->src_step;
+    FN(omegas_go_on)(b, at, FN(WIDE_STEP));
 }
 
 /* terms; */
 CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, int64_t n, int window, int kind, int which, int64_t v) {
     vec x[FN(WIDE_STEP)], g[FN(WIDE_STEP)], terms[FN(WIDE_STEP)];
     EACH_SLAB {
-        const char *diff_dst = at->diff_dst + j * b->diff_step;
         x[j] = g[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->terms[0], b->terms[1])) continue;
-        g[j] = FN(get)(diff_dst, CYNORM_COMPUTE, n);
+        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, n);
         x[j] = FN(get)(at->middle + j * b->src_step, CYNORM_COMPUTE, n);
-        __builtin_prefetch(at->diff_ahead + j * b->diff_step, 0, 2);
-        __builtin_prefetch(diff_dst + CYNORM_COLUMN_NEAR * b->diff_step + 63, 0, 3);
     }
     if (which == FN(SLABS_ALL)) FN(terms_of)(&b->q, terms, p->omega, g, x, NULL, FN(WIDE_STEP), kind, p->weighted);
     else EACH_SLAB {
@@ -107,8 +101,7 @@ CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, int
             terms[j] = FN(term_of)(&b->q, p->omega[j], g[j], x[j], NULL, kind, &p->weighted[j]);
     }
     FN(pass_on)(p->terms, terms, window / 2 & 1);
-    at->middle += FN(WIDE_STEP) * b->src_step;
-    at->diff_dst += FN(WIDE_STEP) * b->diff_step, at->diff_ahead += FN(WIDE_STEP) * b->diff_step;
+    FN(terms_go_on)(b, at, FN(WIDE_STEP));
 }
 
 /* results, backward of terms, forward of omegas. */
@@ -133,8 +126,7 @@ CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const 
         else if (which == FN(SLABS_SOME)) out[j] = FN(times_power)(x[j], p->omega[j], kind, b->q.beta, CYNORM_COMPUTE, NULL);
         FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j, out[j], n, way);
     }
-    at->finished += STEP * b->src_step;
-    at->dst += STEP * b->dst_step, at->before += STEP * 64, at->lanes += STEP;
+    FN(results_go_on)(b, at, STEP);
 }
 
 /* All of them, each a step after the one before; slab c is the newest. */
@@ -234,7 +226,7 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, i
 #define CYNORM_WIDE_POWERS_OF(name) \
     {CYNORM_WIDE_WAYS_OF(name##special), CYNORM_WIDE_WAYS_OF(name##usual), CYNORM_WIDE_WAYS_OF(name##any)}
 #define CYNORM_WIDE_OF(window) \
-    [window / 2 - 3] = {CYNORM_WIDE_POWERS_OF(wide_forward##window), CYNORM_WIDE_POWERS_OF(wide_backward##window)},
+    [window / 2 - CYNORM_REACH - 1] = {CYNORM_WIDE_POWERS_OF(wide_forward##window), CYNORM_WIDE_POWERS_OF(wide_backward##window)},
 CYNORM_WIDE(CYNORM_WIDE_ALL)
 static const column_loop FN(wide_loops)[][2][3][3] = {CYNORM_WIDE(CYNORM_WIDE_OF)}; /* exponents in the order of loop_of_beta */
 #undef CYNORM_WIDE_ASKING
