@@ -41,6 +41,7 @@ cdef enum:
     AXES = 6
     LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
+    SHORTEST = 256                  # elements: no row of columns (CYNORM_STREAM_LEAST)
     NARROWEST = 8                   # elements: shorter rows of planes are transposed
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
@@ -446,6 +447,9 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             window = ceil_div(plan.level[i].extent, pieces)
             if i == 0 and pieces > 1:
                 window = whole_vectors(window)
+            # no short last tile, which columns would not serve, and for whose loop there would be no scratch
+            while i == 0 and by_columns and 0 < plan.level[0].extent % window < SHORTEST:
+                window = min(window + VECTOR, plan.level[0].extent)
             set_cut(plan, i, window)
         length *= plan.cut[i]
         others *= plan.cuts[i]

@@ -776,6 +776,18 @@ def test_wide_windows_over_any_number_of_slabs(size, beta, isa):
         assert_same_bits(diff_src, lrn.backward(diff_dst, src, out=diff_dst.copy(), num_threads=2))
 
 
+@pytest.mark.parametrize("size", [5, 9, 15])
+@pytest.mark.parametrize("shape", [(3, 16, 23, 39), (1, 64, 23, 39), (1, 32, 91, 9)], ids=str)
+def test_columns_of_many_threads(shape, size, isa):
+    """However many share a plane, none is left a few of its pixels, for which there is no scratch."""
+    lrn = cynorm.LRN(size, 0.5)
+    src, diff_dst = draw_pair(shape, np.dtype(np.float32))
+    for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
+        expected = run(*tensors, num_threads=1)
+        for threads in 3, 8, 32:
+            assert_same_bits(run(*tensors, num_threads=threads), expected)
+
+
 @pytest.mark.parametrize("beta", [0.75, 1.0, 0.6])
 @pytest.mark.parametrize("size", [7, 9, 11, 13, 15])
 def test_columns_past_the_cache(size, beta, isa):
