@@ -41,7 +41,6 @@ cdef enum:
     AXES = 6
     LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
-    SHORTEST = 256                  # elements: no row of columns (CYNORM_STREAM_LEAST)
     NARROWEST = 8                   # elements: shorter rows of planes are transposed
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
@@ -447,9 +446,6 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             window = ceil_div(plan.level[i].extent, pieces)
             if i == 0 and pieces > 1:
                 window = whole_vectors(window)
-            # no short last tile, which columns would not serve, and for whose loop there would be no scratch
-            while i == 0 and by_columns and 0 < plan.level[0].extent % window < SHORTEST:
-                window = min(window + VECTOR, plan.level[0].extent)
             set_cut(plan, i, window)
         length *= plan.cut[i]
         others *= plan.cuts[i]
@@ -591,6 +587,16 @@ cdef void shift(cynorm_lrn_tile *t, const axis_t *axis, int64_t by) noexcept nog
         t.omega.data += by * axis.stride[OMEGA]
 
 
+cdef int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, int64_t part) noexcept nogil:
+    """The tile is of that part of a level; where it begins."""
+    cdef int64_t at = part * plan.cut[which], extent = plan.level[which].extent
+    t.count[which] = min(plan.cut[which], extent - at)
+    if which == 0 and plan.cut[0] * cynorm_itemsize(t.src.dtype) >= LINE:
+        t.before = at
+        t.after = extent - at - t.count[0]
+    return at
+
+
 cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept nogil:
     cdef cynorm_lrn_tile t = plan.tile
     cdef const axis_t *axis
@@ -598,13 +604,9 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
     cdef int i
     t.scratch = scratch
     for i in range(3):
-        at = index % plan.cuts[i] * plan.cut[i]
+        at = set_part(plan, &t, i, index % plan.cuts[i])
         index /= plan.cuts[i]
         axis = &plan.level[i]
-        t.count[i] = min(plan.cut[i], axis.extent - at)
-        if i == 0 and plan.cut[0] * cynorm_itemsize(t.src.dtype) >= LINE:
-            t.before = at
-            t.after = axis.extent - at - t.count[0]
         shift(&t, axis, at)
         if axis.windowed and not plan.joint and plan.cuts[i] > 1:
             # diff_src at i needs terms at i-right .. i+left, and those need squares at left and right of them
@@ -647,8 +649,8 @@ cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept n
 
 
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
-    """What any tile needs: the last along a level may be narrower, and so packed, or of another kernel. (That of
-    slabs takes narrow ones that have others before them, with less scratch than whole ones.)"""
+    """What any tile needs: the last along a level may be narrower, and so packed, or of another loop, which may ask
+    whether others are before it."""
     cdef cynorm_lrn_tile t
     cdef size_t most = 0
     cdef int narrower, i, cut = (plan.cuts[0] > 1) | (plan.cuts[1] > 1) << 1 | (plan.cuts[2] > 1) << 2
@@ -658,7 +660,7 @@ cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
         t = plan.tile
         for i in range(3):
             if narrower >> i & 1:
-                t.count[i] = plan.level[i].extent - (plan.cuts[i] - 1) * plan.cut[i]
+                set_part(plan, &t, i, plan.cuts[i] - 1)
         most = max(most, kernels_of(plan).lrn_scratch(&t, plan.backward))
     return most
 
