@@ -61,6 +61,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t reach_src[3][2]
         cynorm_lrn_window window[2]
         int windows
+        int trees
         int cut
         int streaming
         cynorm_lrn_view src, diff_dst, y, dst, omega

@@ -41,6 +41,8 @@ cdef enum:
     AXES = 6
     LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
+    PART_LINES = 20                 # lines: the shortest part of a plane that columns go through in the cache
+    THREAD_LINES = 2400             # lines: the least that a thread has to do by columns in the cache
     NARROWEST = 8                   # elements: shorter rows of planes are transposed
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
@@ -73,6 +75,7 @@ ctypedef struct plan_t:
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
     int64_t cuts[4]                 # how many such
     int64_t tiles, wanted           # how many there are, how many the threads would like
+    bint parts_first                # a tile is followed by the same part of the next run, not by the run's next part
     bint cached                     # tensors so small that they stay in the cache
     int64_t padding                 # channels behind the last one of a row that are zeros in dst
     bint backward
@@ -380,19 +383,38 @@ cdef void cut_stream(plan_t *plan, int64_t parts, int64_t windows) noexcept nogi
         set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
 
 
-cdef int64_t even_parts(const plan_t *plan, int64_t tiles) noexcept nogil:
-    """The fewest parts of each tile of which all threads get as many, where tiles are few."""
-    cdef int64_t parts = 1, threads = max(1, plan.wanted / TILES)
-    while tiles < plan.wanted and tiles * parts % threads:
+cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
+    """How many parts of each plane go by columns, where planes stay in the cache: one, or as many as give all threads
+    the same number. A core fetches by itself what is as far behind a column as its slabs are apart, and lines after
+    each row's part: what another thread writes there, it has to fetch back. So a thread has the same part of all
+    planes where a plane's lines are more of these than those at the ends of parts; and threads have enough to do."""
+    cdef int64_t parts = 1, lines = plan.level[0].extent / VECTOR, slabs = plan.streamed.extent * planes, threads
+    plan.wanted = min(plan.wanted, TILES * max(1, slabs * lines / THREAD_LINES))
+    threads = max(1, plan.wanted / TILES)
+    if planes >= plan.wanted:
+        return 1
+    plan.parts_first = 3 * slabs < 16 * lines
+    if plan.parts_first:
+        parts = threads
+    while planes * parts % threads:
         parts += 1
-    return parts
+    return min(parts, max(1, lines / PART_LINES))
+
+
+cdef bint in_trees(const plan_t *plan) noexcept nogil:
+    """Whether windows along the stream are trees, however wide: where all of dst could go by columns. Neither omega nor
+    the way that dst leaves has a part in it, on which no result is to depend."""
+    cdef cynorm_lrn_tile t = plan.tile
+    t.omega.data = NULL
+    t.streaming = t.trees = True
+    return kernels_of(plan).lrn_by_columns(&t)
 
 
 cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
-    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4, wanted
+    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4
     cdef bint by_columns
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
@@ -402,6 +424,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             beyond *= plan.level[i].extent
     set_cut(plan, 3, plan.streamed.extent)
     set_slab(plan)
+    plan.tile.trees = in_trees(plan)
     by_columns = kernels_of(plan).lrn_by_columns(&plan.tile)
     for i in range(plan.outers):
         others *= plan.outer[i].extent
@@ -433,8 +456,8 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             if i == 0 and by_columns:
                 window = plan.level[0].extent
             pieces = ceil_div(plan.level[i].extent, window)
-            if i == 0 and by_columns and plan.cached:  # no more than that, as neighbours share lines of all slabs
-                pieces = min(even_parts(plan, others * beyond), ceil_div(plan.level[i].extent, VECTOR * 8))
+            if i == 0 and by_columns and plan.cached:
+                pieces = column_parts(plan, others * beyond)
             elif pieces * others * beyond < plan.wanted:
                 # first a part of the channels for each thread: runs of all would have all threads at work in each plane
                 if i == 0 and not in_place and not by_columns and others * beyond * TILES < plan.wanted:
@@ -459,9 +482,8 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
             while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan):
                 set_cut(plan, i, ceil_div(plan.cut[i], 2))
                 plan.tile.cut = True
-        wanted = plan.wanted / TILES if by_columns and plan.cached else plan.wanted
-        if others < wanted:
-            cut_stream(plan, ceil_div(wanted * plan.cuts[3], others), 4)
+        if others < plan.wanted and not (by_columns and plan.cached):
+            cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
         if windows < 4 and others * plan.cuts[3] * TILES < plan.wanted:  # one for each thread
             cut_stream(plan, ceil_div(plan.wanted, others * TILES), windows)
     set_slab(plan)
@@ -534,7 +556,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
 
 cdef bint by_blocks(const plan_t *plan) noexcept nogil:
     """Whether wide windows lie along the stream, where they may be summed in another order than in slabs (lrn.h)."""
-    return plan.tile.left + plan.tile.right >= CYNORM_SUM_DIRECT
+    return plan.tile.left + plan.tile.right >= CYNORM_SUM_DIRECT and not plan.tile.trees
 
 
 cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int part,
@@ -603,6 +625,9 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
     cdef int64_t at
     cdef int i
     t.scratch = scratch
+    if plan.parts_first:
+        at = plan.tiles / plan.cuts[0]
+        index = index % at * plan.cuts[0] + index / at
     for i in range(3):
         at = set_part(plan, &t, i, index % plan.cuts[i])
         index /= plan.cuts[i]
@@ -665,9 +690,9 @@ cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
     return most
 
 
-cdef int run_plan(const plan_t *plan, int threads) noexcept nogil:
+cdef int run_plan(const plan_t *plan) noexcept nogil:
     """All tiles of a plan; -1 where memory cannot be had."""
-    cdef int team = max(1, min(threads, plan.tiles))
+    cdef int team = max(1, min(plan.wanted / TILES, plan.tiles))
     cdef int status = 0
     cdef int *failed = &status
     cdef tasks_t tiles
@@ -723,7 +748,7 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
         make_plan_of_order(p, views, backward, team, 0, order, &plan)
         cleared = valid and rows_end_in_padding(views, &plan)
         plan.padding = p.block - valid if cleared else 0
-        if run_plan(&plan, team) < 0:
+        if run_plan(&plan) < 0:
             return -1
     else:
         # within channel, the channels of the last block that exist are a problem of their own
@@ -744,7 +769,7 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
             make_plan_of_order(p, parts, backward, team, half, order, &plan)
             cleared = half == 1 and rows_end_in_padding(parts, &plan)
             plan.padding = p.block - valid if cleared else 0
-            if run_plan(&plan, team) < 0:
+            if run_plan(&plan) < 0:
                 return -1
     if valid and not cleared:
         zero_padding(views[DST], valid)

@@ -776,7 +776,24 @@ def test_wide_windows_over_any_number_of_slabs(size, beta, isa):
         assert_same_bits(diff_src, lrn.backward(diff_dst, src, out=diff_dst.copy(), num_threads=2))
 
 
-@pytest.mark.parametrize("size", [5, 9, 15])
+@pytest.mark.parametrize("beta", [0.75, 0.5, 0.6])
+@pytest.mark.parametrize("size", [17, 19, 21, 23, 25, 27, 29, 30, 31, 33])
+def test_windows_of_two_rings_over_any_number_of_slabs(size, beta, isa):
+    """Likewise, but that planes that are short, or do not lie as columns need them, are summed by blocks: what a workspace keeps
+    is by another loop, which sums alike."""
+    lrn = cynorm.LRN(size, 0.5, beta)
+    for channels in 16, 17, 18, 20, 22, 26, 28, 30, 32, 34, 36, 38, 44, 52, 66, 67:
+        src, diff_dst = draw_pair((1, channels, 13, 21), np.dtype(np.float32))
+        workspace = cynorm.Workspace(cache="always")
+        dst, diff_src = lrn.forward(src), lrn.backward(diff_dst, src)
+        assert_forward(dst, src, local_size=size, alpha=0.5, beta=beta)
+        assert_backward(diff_src, diff_dst, src, local_size=size, alpha=0.5, beta=beta)
+        assert_same_bits(dst, lrn.forward(src, workspace=workspace))
+        assert_same_bits(diff_src, lrn.backward(diff_dst, src, workspace=workspace))
+        assert_same_bits(diff_src, lrn.backward(diff_dst, src, out=diff_dst.copy(), num_threads=2))
+
+
+@pytest.mark.parametrize("size", [5, 9, 15, 31])
 @pytest.mark.parametrize("shape", [(3, 16, 23, 39), (1, 64, 23, 39), (1, 32, 91, 9)], ids=str)
 def test_columns_of_many_threads(shape, size, isa):
     """However many share a plane, none is left a few of its pixels, for which there is no scratch."""
@@ -789,7 +806,7 @@ def test_columns_of_many_threads(shape, size, isa):
 
 
 @pytest.mark.parametrize("beta", [0.75, 1.0, 0.6])
-@pytest.mark.parametrize("size", [7, 9, 11, 13, 15])
+@pytest.mark.parametrize("size", [7, 9, 11, 13, 15, 17, 23, 31])
 def test_columns_past_the_cache(size, beta, isa):
     """A dst that bypasses the cache is what it is within it, wherever its lines begin; in place it has no lines that bypass it."""
     lrn = cynorm.LRN(size, 0.5, beta)

@@ -276,6 +276,7 @@ typedef struct {
     int64_t reach_terms[3][2], reach_src[3][2];
     cynorm_lrn_window window[2];
     int windows;
+    int trees;     /* whether windows along the stream are trees, however wide */
     int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
     int streaming; /* whether dst bypasses the cache */
     cynorm_lrn_view src, diff_dst, y, dst, omega;

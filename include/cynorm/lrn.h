@@ -17,10 +17,10 @@
  *
  * Every window of n is summed as the same binary tree, whatever the loop: S_1 = squares, S_2m[e] = S_m[e] + S_m[e-m],
  * and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest first. Wide windows along the
- * stream are sums by blocks instead, of B = CYNORM_SLABS slabs: (the end of a block + the whole blocks after it, latest
- * first) + the beginning of another, each a tree; blocks of squares begin at slab t->right, those of terms at 0, or any
- * multiple of B from there, whatever a tile is. Nothing is ever subtracted, so a NaN or an inf stays within its
- * windows, and the error grows with log2 n, or log2 B + n / B.
+ * stream, where columns do not serve the tensor (t->trees), are sums by blocks instead, of B = CYNORM_SLABS slabs: (the
+ * end of a block + the whole blocks after it, latest first) + the beginning of another, each a tree; blocks of squares
+ * begin at slab t->right, those of terms at 0, or any multiple of B from there, whatever a tile is. Nothing is ever
+ * subtracted, so a NaN or an inf stays within its windows, and the error grows with log2 n, or log2 B + n / B.
  */
 
 #ifndef CYNORM_LRN_H
@@ -183,7 +183,10 @@ static void FN(window_in_slab)(real *out, const real *in, real *const *level, co
 
 /* ---- windows along the streamed axis ---- */
 
-static inline int FN(by_blocks)(int64_t n) { return n >= CYNORM_BY_BLOCKS && n <= CYNORM_SLABS_MOST; }
+static int FN(by_blocks)(const cynorm_lrn_tile *t) {
+    const int64_t n = t->left + t->right + 1;
+    return !t->trees && n >= CYNORM_BY_BLOCKS && n <= CYNORM_SLABS_MOST;
+}
 
 /* Of the slab that lies u after the beginning of a block, or before it: its place in its own. */
 static inline int FN(place_in_block)(int64_t u) { return (int)(u & (CYNORM_SLABS - 1)); }
@@ -196,6 +199,7 @@ static inline real *FN(slot)(const ring *r, int64_t u) { return r->base + u % r-
 #define streamed_sum FN(cynorm_streamed_sum)
 typedef struct {
     int64_t n;
+    int by_blocks;
     ring level[CYNORM_SUM_LEVELS]; /* of a tree; by blocks, the cells alone */
     ring ends;                     /* of blocks: the sum from each slab to the end of its block */
     int64_t phase;                 /* slabs from the beginning of a block to slab 0 */
@@ -231,7 +235,7 @@ static void FN(sum_by_blocks)(real *out, const streamed_sum *s, int64_t u) {
 /* After S_1 of slab u is in its slot: the higher levels, where there are any. */
 static void FN(sum_push)(const streamed_sum *s, int64_t u) {
     if (s->n <= CYNORM_SUM_DIRECT) return;
-    if (FN(by_blocks)(s->n)) {
+    if (s->by_blocks) {
         FN(push_ends)(s, u);
         return;
     }
@@ -585,8 +589,9 @@ static ring FN(carve_ring)(state *s, char *scratch, int64_t depth, int64_t size)
 
 static void FN(carve_sum)(state *s, streamed_sum *sum, char *scratch, int64_t n, int64_t size) {
     sum->n = n;
+    sum->by_blocks = FN(by_blocks)(s->t);
     if (n <= CYNORM_SUM_DIRECT) sum->level[0] = FN(carve_ring)(s, scratch, n + 1, size);
-    else if (FN(by_blocks)(n)) {
+    else if (sum->by_blocks) {
         sum->level[0] = FN(carve_ring)(s, scratch, CYNORM_SLABS + 2, size);
         sum->ends = FN(carve_ring)(s, scratch, n + CYNORM_SLABS, size);
     } else
@@ -694,7 +699,7 @@ static int FN(window_rows)(const state *s, const streamed_sum *sum, int64_t slab
         for (int j = 0; j < s->window; j++) p[j] += flat;
         return s->window;
     }
-    if (FN(by_blocks)(n)) {
+    if (sum->by_blocks) {
         FN(sum_by_blocks)(ready, sum, end);
         p[0] = ready + flat;
         return 1;

@@ -75,7 +75,7 @@ static int FN(spread)(int64_t slabs, int64_t step) {
 static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int backward = t->diff_dst.data != NULL;
     if (t->left <= CYNORM_REACH ? !backward : t->left > CYNORM_WIDE_REACH || !FN(whole_steps)(t->extent, t->left, backward)) return 0;
-    if (!FN(is_line)(t->src.dtype) || t->count[0] < VL) return 0;
+    if (!FN(is_line)(t->src.dtype) || t->count[0] < VL || FN(by_blocks)(t)) return 0;
     if (t->streaming && (t->count[0] * (int64_t)sizeof(real) < CYNORM_STREAM_LEAST || !FN(of_whole_elements)(&t->dst))) return 0;
     return FN(spread)(t->extent, t->src.streamed) && (!backward || FN(spread)(t->extent, t->diff_dst.streamed));
 }

@@ -442,7 +442,7 @@ static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
 static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
     const int64_t length = FN(slab_length)(t), rows = 1 + (backward ? t->left + CYNORM_SLABS : 0), n = FN(slabs_of)(t);
     const int64_t reals =
-        (1 + backward) * FN(slab_sums_size)(n, length, !FN(by_blocks)(n)) + rows * (length + 1) * VL;
+        (1 + backward) * FN(slab_sums_size)(n, length, !FN(by_blocks)(t)) + rows * (length + 1) * VL;
     return sizeof(slabs_t) + (size_t)((t->windows ? FN(along_bytes)(t) : 0) + reals * (int64_t)sizeof(real) +
                                       2 * FN(stage_bytes)(t, CYNORM_SLABS));
 }
@@ -584,7 +584,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
                           int64_t dst_at) {
     const int64_t size = cynorm_itemsize(t->src.dtype), vectors = FN(slab_length)(t), row = (vectors + 1) * VL;
     const int64_t n = FN(slabs_of)(t);
-    const int tree = !FN(by_blocks)(n), low = (int)((tree ? n : n - 1) % CYNORM_SLABS);
+    const int tree = !FN(by_blocks)(t), low = (int)((tree ? n : n - 1) % CYNORM_SLABS);
     const int64_t sums_size = FN(slab_sums_size)(n, vectors, tree);
     const int64_t weighted_rows = t->left + CYNORM_SLABS, late = t->right + (backward ? t->left : 0);
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;

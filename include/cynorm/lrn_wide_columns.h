@@ -1,13 +1,15 @@
-/* LRN by columns with a window of 7 to 15 slabs, an odd number. A template, see types.h; columns are lrn_column.h's, trees lrn.h's.
+/* LRN by columns with a window of 7 to 31 slabs, an odd number. A template, see types.h; columns are lrn_column.h's, trees lrn.h's.
  *
- * Registers do not hold what such windows reach over. It is kept in a ring of eight places, a slab each, which the loop's body takes
- * one after another, so that each place is a constant there. At the beginning of a column, where not all stages have work, and of a
- * number of slabs that is no multiple of eight, the places change hands instead. */
+ * Registers do not hold what such windows reach over. It is kept in a ring of places, a slab each, which the loop's body takes one
+ * after another, so that each place is a constant there. At the beginning of a column, where not all stages have work, and of a
+ * number of slabs that is no multiple of the ring, the places change hands instead. */
 
 #if CYNORM_COLUMNS
 
-enum { CYNORM_WIDE_REACH = 7 };
-enum { FN(WIDE_STEP) = 2, FN(WIDE_GROUP) = 8 }; /* slabs of a step; of the loop's body */
+enum { CYNORM_WIDE_REACH = 15 };
+enum { FN(WIDE_STEP) = 2, FN(WIDE_MOST) = 16 }; /* slabs of a step; of the largest ring */
+/* Slabs of a ring, and of the loop's body. */
+#define CYNORM_WIDE_RING(window) ((window) < FN(WIDE_MOST) ? 8 : FN(WIDE_MOST))
 /* Slabs from one stage to the next: as far as the window reaches, by whole steps, and one step more, that none waits for another. */
 #define CYNORM_LATE(reach) ((reach) + ((reach) & 1) + 2)
 
@@ -16,9 +18,9 @@ static int FN(whole_steps)(int64_t slabs, int64_t reach, int backward) {
     return slabs % FN(WIDE_STEP) == 0 && slabs >= (1 + backward) * CYNORM_LATE(reach);
 }
 
-/* What is kept of a slab: S_4 and S_8 of its squares and of its terms, diff_dst * omega^-beta. */
+/* What is kept of a slab: S_4, S_8 and S_16 of its squares and of its terms, diff_dst * omega^-beta. */
 #define kept_t FN(cynorm_lrn_column_kept)
-typedef struct { vec four[2], eight[2], weighted; } kept_t;
+typedef struct { vec four[2], eight[2], sixteen[2], weighted; } kept_t;
 
 /* What stays in registers: the latest cell, S_2 of the latest two, S_4. */
 #define tree_t FN(cynorm_lrn_column_tree)
@@ -33,26 +35,29 @@ typedef struct {
 
 #define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < FN(WIDE_STEP); j++)
 /* Of the slab `back` before a step's first one; q: places of the step, of the one before, ... */
-#define KEPT(back) q[((back) + 1) / 2 & 3][(back) & 1]
+#define KEPT(back) q[((back) + 1) / 2 & (CYNORM_WIDE_RING(window) / 2 - 1)][(back) & 1]
 
-/* The window sums of two slabs, from their cells: squares or terms. n is a constant. */
-CYNORM_INLINE void FN(slide_wide)(tree_t *s, kept_t *const *q, const vec *cell, vec *sum, int n, int terms) {
-    vec two[FN(WIDE_STEP)], four[FN(WIDE_STEP)], eight[FN(WIDE_STEP)];
+/* The window sums of two slabs, from their cells: squares or terms. */
+CYNORM_INLINE void FN(slide_wide)(tree_t *s, kept_t *const *q, const vec *cell, vec *sum, int window, int terms) {
+    vec two[FN(WIDE_STEP)], four[FN(WIDE_STEP)], eight[FN(WIDE_STEP)], sixteen[FN(WIDE_STEP)];
     EACH_SLAB {
         two[j] = cell[j] + (j ? cell[0] : s->cell);
         four[j] = two[j] + s->pair[j];
-        if (n & 8) eight[j] = four[j] + KEPT(4 - j).four[terms];
+        if (window >= 8) eight[j] = four[j] + KEPT(4 - j).four[terms];
+        if (window & 16) sixteen[j] = eight[j] + KEPT(8 - j).eight[terms];
     }
     EACH_SLAB {
         int done = 1 - j;
         sum[j] = cell[j];
-        if (n & 2) sum[j] += done ? s->pair[1] : two[0], done += 2;
-        if (n & 4) sum[j] += !done ? four[0] : done == 1 ? s->four : KEPT(done).four[terms], done += 4;
-        if (n & 8) sum[j] += !done ? eight[0] : KEPT(done).eight[terms];
+        if (window & 2) sum[j] += done ? s->pair[1] : two[0], done += 2;
+        if (window & 4) sum[j] += !done ? four[0] : done == 1 ? s->four : KEPT(done).four[terms], done += 4;
+        if (window & 8) sum[j] += !done ? eight[0] : KEPT(done).eight[terms], done += 8;
+        if (window & 16) sum[j] += !done ? sixteen[0] : KEPT(done).sixteen[terms];
     }
     EACH_SLAB {
         q[0][j].four[terms] = four[j];
-        if (n & 8) q[0][j].eight[terms] = eight[j];
+        if (window >= 8) q[0][j].eight[terms] = eight[j];
+        if (window & 16) q[0][j].sixteen[terms] = sixteen[j];
         s->pair[j] = two[j];
     }
     s->cell = cell[1], s->four = four[1];
@@ -63,8 +68,8 @@ CYNORM_INLINE void FN(pass_on)(vec *to, const vec *from, int odd) {
     EACH_SLAB to[odd + j] = from[j];
 }
 
-/* Which slabs of a stage exist: none, those of a range, all. */
-enum { FN(SLABS_NONE), FN(SLABS_SOME), FN(SLABS_ALL) };
+/* Which slabs of a stage exist: none, and nothing is left to do; none, those of a range, all. */
+enum { FN(SLABS_IDLE), FN(SLABS_NONE), FN(SLABS_SOME), FN(SLABS_ALL) };
 CYNORM_INLINE int FN(exists)(int which, int64_t v, int64_t from, int64_t to) {
     return which == FN(SLABS_ALL) || (which == FN(SLABS_SOME) && v >= from && v < to);
 }
@@ -79,6 +84,7 @@ CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *
         const vec x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, n);
         cell[j] = x * x;
     }
+    if (which == FN(SLABS_IDLE)) return;
     FN(slide_wide)(&p->squares, q, cell, sum, window, 0);
     EACH_SLAB omega[j] = FN(omega_of)(&b->q, sum[j], n);
     FN(pass_on)(p->omega, omega, window / 2 & 1);
@@ -109,7 +115,7 @@ CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const 
                                     int kind, int way, int which, int64_t v) {
     enum { STEP = FN(WIDE_STEP) };
     vec x[STEP], sum[STEP], weighted[STEP], out[STEP];
-    if (backward) {
+    if (backward && which != FN(SLABS_IDLE)) {
         FN(slide_wide)(&p->sums, q, p->terms, sum, window, 1);
         EACH_SLAB weighted[j] = KEPT(CYNORM_LATE(window / 2) - STEP - j).weighted;
         EACH_SLAB q[0][j].weighted = p->weighted[j];
@@ -142,46 +148,50 @@ CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q,
 
 /* A column of n lanes, whose stages ask which slabs exist, or do not. */
 CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, int backward, int window, int kind, int way, int ask) {
-    enum { STEP = FN(WIDE_STEP), GROUP = FN(WIDE_GROUP) };
+    enum { STEP = FN(WIDE_STEP) };
+    const int ring_slabs = CYNORM_WIDE_RING(window);
     const int late = CYNORM_LATE(window / 2), all = (1 + backward) * late; /* slabs between a slab's square and its result */
     int64_t c = b->first;
-    kept_t kept[GROUP], *q[GROUP / STEP];
+    kept_t kept[FN(WIDE_MOST)], *q[FN(WIDE_MOST) / STEP];
     wide_t p = {{{0}}};
     place_t at = FN(place_of)(b, from, c, late, all);
-#pragma GCC unroll 8
-    for (int j = 0; j < GROUP; j++)
+#pragma GCC unroll 16
+    for (int j = 0; j < ring_slabs; j++)
 #pragma GCC unroll 2
         for (int k = 0; k <= backward; k++) {
             kept[j].four[k] = (vec){0};
-            if (window & 8) kept[j].eight[k] = (vec){0};
+            if (window >= 8) kept[j].eight[k] = (vec){0};
+            if (window & 16) kept[j].sixteen[k] = (vec){0};
         }
-#define PLACE(v) (kept + ((v) & (GROUP - 1)))
+#define PLACE(v) (kept + ((v) & (ring_slabs - 1)))
 #define ONE(places, newest, middle, finished)                                                                               \
     FN(wide_step)(b, &p, places, &at, n, backward, window, kind, way, FN(SLABS_##newest), FN(SLABS_##middle),               \
                   FN(SLABS_##finished), c)
 #define STEPS(until, newest, middle, finished)                                                                              \
     for (; c < (until); c += STEP) {                                                                                        \
         ONE(q, newest, middle, finished);                                                                                   \
-        kept_t *next = q[3];                                                                                                \
-        q[3] = q[2], q[2] = q[1], q[1] = q[0], q[0] = next;                                                                 \
+        kept_t *next = q[ring_slabs / STEP - 1];                                                                            \
+        _Pragma("GCC unroll 8") for (int k = ring_slabs / STEP - 1; k > 0; k--) q[k] = q[k - 1];                            \
+        q[0] = next;                                                                                                        \
     }
 #define FIXED(v, count, newest, middle, finished)                                                                           \
-    _Pragma("GCC unroll 8") for (int k = 0; k < (count); k += STEP, c += STEP) {                                            \
-        kept_t *const places[] = {PLACE((v) + k), PLACE((v) + k - 2), PLACE((v) + k - 4), PLACE((v) + k - 6)};              \
+    _Pragma("GCC unroll 10") for (int k = 0; k < (count); k += STEP, c += STEP) {                                           \
+        kept_t *places[FN(WIDE_MOST) / STEP];                                                                               \
+        _Pragma("GCC unroll 8") for (int i = 0; i < ring_slabs / STEP; i++) places[i] = PLACE((v) + k - i * STEP);          \
         ONE(places, newest, middle, finished);                                                                              \
     }
-    const int64_t first = ask ? 0 : all + (b->end - all) % GROUP; /* where the loop begins, with the first place */
-    for (int k = 0; k < GROUP / STEP; k++) q[k] = PLACE(-first - k * STEP);
+    const int64_t first = ask ? 0 : all + (b->end - all) % ring_slabs; /* where the loop begins, with the first place */
+    for (int k = 0; k < ring_slabs / STEP; k++) q[k] = PLACE(-first - k * STEP);
     if (ask) {
         STEPS(b->finish[1] + all, SOME, SOME, SOME)
         return;
     }
-    STEPS(late, ALL, NONE, NONE)
+    STEPS(late, ALL, NONE, IDLE)
     if (backward) STEPS(all, ALL, ALL, NONE)
     STEPS(first, ALL, ALL, ALL)
-    while (c < b->end) FIXED(0, GROUP, ALL, ALL, ALL)
+    while (c < b->end) FIXED(0, ring_slabs, ALL, ALL, ALL)
     FIXED(0, late, NONE, ALL, ALL)
-    if (backward) FIXED(late, late, NONE, NONE, ALL)
+    if (backward) FIXED(late, late, IDLE, NONE, ALL)
 #undef PLACE
 #undef ONE
 #undef STEPS
@@ -193,7 +203,7 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, i
 /* Of a part of a line, of some of the slabs, of any exponent. */
 #define CYNORM_WIDE_ASKING(window, direction, backward)                                                                     \
     static __attribute__((noinline)) void FN(wide_##direction##window)(const column_t *given, int64_t from, int64_t to,     \
-                                                                       int way) {                                          \
+                                                                       int way) {                                           \
         const column_t b = *given;                                                                                          \
         const int beta = cynorm_beta_kind(b.q.beta);                                                                        \
         for (; from < to; from += 64) {                                                                                     \
@@ -203,7 +213,7 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, i
     }
 #define CYNORM_WIDE_LOOP(window, name, direction, backward, kind, way)                                                      \
     static __attribute__((noinline)) void FN(wide_##direction##window##name##_##way)(const column_t *given, int64_t from,   \
-                                                                                    int64_t to) {                          \
+                                                                                    int64_t to) {                           \
         const column_t b = *given;                                                                                          \
         const int beta = kind;                                                                                              \
         const int whole =                                                                                                   \
@@ -217,7 +227,8 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, i
     CYNORM_WIDE_LOOP(window, name, forward, 0, kind, ACROSS)                                                                \
     CYNORM_WIDE_LOOP(window, name, backward, 1, kind, PLAIN)                                                                \
     CYNORM_WIDE_LOOP(window, name, backward, 1, kind, ACROSS)
-#define CYNORM_WIDE(each) each(7) each(9) each(11) each(13) each(15)
+#define CYNORM_WIDE(each) \
+    each(7) each(9) each(11) each(13) each(15) each(17) each(19) each(21) each(23) each(25) each(27) each(29) each(31)
 #define CYNORM_WIDE_ALL(window)                                                                                             \
     CYNORM_WIDE_ASKING(window, forward, 0)                                                                                  \
     CYNORM_WIDE_ASKING(window, backward, 1)                                                                                 \
