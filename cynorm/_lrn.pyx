@@ -393,7 +393,7 @@ cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
     threads = max(1, plan.wanted / TILES)
     if planes >= plan.wanted:
         return 1
-    plan.parts_first = 3 * slabs < 16 * lines
+    plan.parts_first = 3 * slabs < 16 * lines  # lines after each row's part, lines of as many slabs after a plane
     if plan.parts_first:
         parts = threads
     while planes * parts % threads:

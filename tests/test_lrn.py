@@ -794,9 +794,9 @@ def test_windows_of_two_rings_over_any_number_of_slabs(size, beta, isa):
 
 
 @pytest.mark.parametrize("size", [5, 9, 15, 31])
-@pytest.mark.parametrize("shape", [(3, 16, 23, 39), (1, 64, 23, 39), (1, 32, 91, 9)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 64, 41, 39), (5, 96, 9, 37), (1, 96, 56, 57), (1, 120, 47, 143)], ids=str)
 def test_columns_of_many_threads(shape, size, isa):
-    """However many share a plane, none is left a few of its pixels, for which there is no scratch."""
+    """Threads have a part of all planes, or planes of their own; of the last plane, 21 parts, the last of which is one pixel."""
     lrn = cynorm.LRN(size, 0.5)
     src, diff_dst = draw_pair(shape, np.dtype(np.float32))
     for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
