@@ -387,7 +387,8 @@ cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
     """How many parts of each plane go by columns, where planes stay in the cache: one, or as many as give all threads
     the same number. A core fetches by itself what is as far behind a column as its slabs are apart, and lines after
     each row's part: what another thread writes there, it has to fetch back. So a thread has the same part of all
-    planes where a plane's lines are more of these than those at the ends of parts; and threads have enough to do."""
+    planes where a plane's lines are more of these than those at the ends of parts; and no more threads are wanted than
+    have enough to do."""
     cdef int64_t parts = 1, lines = plan.level[0].extent / VECTOR, slabs = plan.streamed.extent * planes, threads
     plan.wanted = min(plan.wanted, TILES * max(1, slabs * lines / THREAD_LINES))
     threads = max(1, plan.wanted / TILES)
@@ -402,9 +403,12 @@ cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
 
 
 cdef bint in_trees(const plan_t *plan) noexcept nogil:
-    """Whether windows along the stream are trees, however wide: where all of dst could go by columns. Neither omega nor
-    the way that dst leaves has a part in it, on which no result is to depend."""
-    cdef cynorm_lrn_tile t = plan.tile
+    """Whether wide windows along the stream are trees: where all of dst could go by columns. Neither omega nor the way
+    that dst leaves has a part in it, on which no result is to depend."""
+    cdef cynorm_lrn_tile t
+    if plan.tile.left + plan.tile.right < CYNORM_SUM_DIRECT:
+        return False
+    t = plan.tile
     t.omega.data = NULL
     t.streaming = t.trees = True
     return kernels_of(plan).lrn_by_columns(&t)
@@ -609,7 +613,7 @@ cdef void shift(cynorm_lrn_tile *t, const axis_t *axis, int64_t by) noexcept nog
         t.omega.data += by * axis.stride[OMEGA]
 
 
-cdef int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, int64_t part) noexcept nogil:
+cdef inline int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, int64_t part) noexcept nogil:
     """The tile is of that part of a level; where it begins."""
     cdef int64_t at = part * plan.cut[which], extent = plan.level[which].extent
     t.count[which] = min(plan.cut[which], extent - at)

@@ -12,7 +12,7 @@ static int FN(transposable)(const cynorm_lrn_tile *t) {
 
 /* Which of the loops serve a tile, if any. Windows that lie
  *     along level 0                    ROWS      any that registers or scratch hold
- *     along the stream                 COLUMNS   3 and 5 slabs backward, 7 to 15 both ways; BLOCKS: 3 and 5 else;
+ *     along the stream                 COLUMNS   3 and 5 slabs backward, 7 to 31 both ways; BLOCKS: 3 and 5 else;
  *                                                SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells either way; SLABS, likewise
  *     along level 1 and the stream     WALKS     3 and 5; SLABS, likewise */

@@ -78,13 +78,13 @@ CYNORM_INLINE int FN(exists)(int which, int64_t v, int64_t from, int64_t to) {
 CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, int64_t n, int window, int which,
                                    int64_t v) {
     vec cell[FN(WIDE_STEP)], sum[FN(WIDE_STEP)], omega[FN(WIDE_STEP)];
+    if (which == FN(SLABS_IDLE)) return;
     EACH_SLAB {
         cell[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->first, b->end)) continue;
         const vec x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, n);
         cell[j] = x * x;
     }
-    if (which == FN(SLABS_IDLE)) return;
     FN(slide_wide)(&p->squares, q, cell, sum, window, 0);
     EACH_SLAB omega[j] = FN(omega_of)(&b->q, sum[j], n);
     FN(pass_on)(p->omega, omega, window / 2 & 1);
