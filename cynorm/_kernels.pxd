@@ -44,7 +44,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int dtype
 
     enum:
-        CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
+        CYNORM_LRN_COLUMNS, CYNORM_LRN_WALKS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
 
     ctypedef struct cynorm_lrn_window:
         int64_t step, left, right
@@ -166,7 +166,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
 
     ctypedef struct cynorm_real_kernels:
         size_t (*lrn_scratch)(const cynorm_lrn_tile *, int) noexcept nogil
-        int (*lrn_by_columns)(const cynorm_lrn_tile *) noexcept nogil
+        int (*lrn_taken_by)(const cynorm_lrn_tile *) noexcept nogil
         void (*lrn_forward)(const cynorm_lrn_tile *) noexcept nogil
         void (*lrn_backward)(const cynorm_lrn_tile *) noexcept nogil
         int64_t lrn_plane_reach

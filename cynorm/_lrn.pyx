@@ -23,8 +23,9 @@ from cynorm._tensor import short_name
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_itemsize, cynorm_lrn,
-    cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels, cynorm_tensor, cynorm_window,
+    CYNORM_F64, CYNORM_LRN_COLUMNS, CYNORM_LRN_WALKS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
+    CYNORM_TRANSPOSED_PIXELS, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
+    cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
@@ -411,7 +412,7 @@ cdef bint in_trees(const plan_t *plan) noexcept nogil:
     t = plan.tile
     t.omega.data = NULL
     t.streaming = t.trees = True
-    return kernels_of(plan).lrn_by_columns(&t)
+    return kernels_of(plan).lrn_taken_by(&t) == CYNORM_LRN_COLUMNS
 
 
 cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
@@ -419,6 +420,7 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
     cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4
+    cdef int taken_by
     cdef bint by_columns
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
@@ -429,12 +431,13 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     set_cut(plan, 3, plan.streamed.extent)
     set_slab(plan)
     plan.tile.trees = in_trees(plan)
-    by_columns = kernels_of(plan).lrn_by_columns(&plan.tile)
+    taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
+    by_columns = taken_by == CYNORM_LRN_COLUMNS
     for i in range(plan.outers):
         others *= plan.outer[i].extent
     # channels beside a window over space: whole runs of memory where the slab stays small
     if not plan.level[0].windowed and length > 1:
-        pieces = max(1, plan.level[0].extent / max(VECTOR, SLAB / length))
+        pieces = 1 if taken_by == CYNORM_LRN_WALKS else max(1, plan.level[0].extent / max(VECTOR, SLAB / length))
         if pieces > 1:
             set_cut(plan, 0, whole_vectors(ceil_div(plan.level[0].extent, pieces)))
         # a part for each thread, at least, where the stream cannot be cut into as many: even if more of it is then

@@ -821,6 +821,26 @@ def test_columns_past_the_cache(size, beta, isa):
             assert_same_bits(run(*copies, out=copies[0], num_threads=2), np.concatenate(each))
 
 
+@pytest.mark.parametrize("beta", [0.75, 1.0])
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("images, width, channels", [(9, 47, 96), (7, 61, 80), (3, 150, 64), (1, 300, 32), (1, 61, 90)])
+def test_long_rows_of_pixels(images, width, channels, size, beta, isa):
+    """Rows of channels go by parts where their sums do not fit a cache; they are summed as planes are. dst bypasses the cache or
+    not, and begins at a line or not."""
+    lrn, of_planes = (cynorm.LRN(size, 0.5, beta, region="within_channel", layout=layout) for layout in ("NHWC", "NCHW"))
+    tensors = draw_pair((images, 23, width, channels), np.dtype(np.float32))
+    planes = [np.ascontiguousarray(tensor.transpose(0, 3, 1, 2)) for tensor in tensors]
+    for way in "forward", "backward":
+        given = slice(1) if way == "forward" else slice(None, None, -1)
+        expected = getattr(of_planes, way)(*planes[given]).transpose(0, 2, 3, 1)
+        for offset, threads in (0, 1), (3, 2), (4, 1), (16, 3):
+            out, room = place(np.zeros_like(tensors[0]), Memory(range(4), (1,) * 4, offset))
+            getattr(lrn, way)(*tensors[given], out=out, num_threads=threads)
+            assert_same_bits(take(out, room), expected)
+        copies = [tensor.copy() for tensor in tensors[given]]
+        assert_same_bits(getattr(lrn, way)(*copies, out=copies[0], num_threads=2), expected)
+
+
 @each_dtype
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_output_takes_the_memory_order_of_src(order, dtype):

@@ -339,11 +339,14 @@ typedef struct {
     void *center, *norm, *gain, *bias, *slope, *offset;
 } cynorm_bn_unit;
 
+/* What takes a tile whose rows need not be cut: lines of them that go through all slabs, vectors that go along them. */
+enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_WALKS };
+
 /* ---- the table each instruction set exports; an index of 0 computes in float, 1 in double ---- */
 
 typedef struct {
     size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
-    int (*lrn_by_columns)(const cynorm_lrn_tile *); /* whether rows are taken a line at a time, and may be as long as they are */
+    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* columns, walks, or 0: others */
     void (*lrn_forward)(const cynorm_lrn_tile *);
     void (*lrn_backward)(const cynorm_lrn_tile *);
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */

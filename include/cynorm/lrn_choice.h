@@ -44,8 +44,10 @@ static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
-/* Whether a line of memory goes through all slabs before the next one does, so that rows need not be cut. */
-static int FN(lrn_by_columns)(const cynorm_lrn_tile *t) { return FN(kind_of)(t) == FN(COLUMNS); }
+static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
+    const int kind = FN(kind_of)(t);
+    return kind == FN(COLUMNS) ? CYNORM_LRN_COLUMNS : kind == FN(WALKS) ? CYNORM_LRN_WALKS : 0;
+}
 
 static void FN(run_kernel)(const cynorm_lrn_tile *t, int kind, int backward) {
     switch (kind) {

@@ -3,26 +3,36 @@
  *
  * A row of level 1 is taken at a time, by walks over its entries, one vector of level 0 each: the cells beside a vector are
  * the walk's last ones, and the sums along it wait in scratch for the rows that follow. Squares, terms and what these finish
- * have loops of their own, short enough for the core to look several vectors ahead. Where a vector of reals is half a line,
- * two walks go side by side.
+ * have loops of their own, short enough for the core to look several vectors ahead. Rows whose sums do not fit the first-level
+ * cache go by parts: that of some rows, then what follows of these. Where a vector of reals is half a line, two walks go side
+ * by side.
  *
  * Where it is a line, and entries of dst follow on but do not begin at lines, walks do: one then goes along where the last
  * channels of an entry lie beside the first ones of the next, from the first channels of a row to the last ones. */
 
 #ifndef CYNORM_LRN_WALKS_H
 #define CYNORM_LRN_WALKS_H
-/* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, the most that it keeps
- * for that backward; of a row of scratch, what each stage takes where memory is the limit. */
+/* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, what a walk may keep
+ * to take a row at once, and what it keeps for each part if not, where memory is the limit; of a row of scratch, what each
+ * stage takes there. */
 enum {
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
     CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
-    CYNORM_WALK_NEAR = 45056,
-    CYNORM_WALK_PIECE = 512
+    CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624,
+    CYNORM_WALK_PIECE = 512,
+    CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1 /* which rows of a block share with each other */
 };
 #endif
 
-enum { FN(BESIDE) = CYNORM_VBYTES == 32 ? 2 : 1 };
+/* How many walks go side by side; whether rows may go by parts. */
+enum { FN(BESIDE) = CYNORM_VBYTES == 32 ? 2 : 1, FN(PARTS) = CYNORM_VBYTES == 64 };
 #define CYNORM_EACH_WALK _Pragma("GCC unroll 2") for (int k = 0; k < count; k++)
+
+/* What a walk keeps from step to step, and a row leaves for its next part: of the sums along it, the cell before, and sums of
+ * pairs that end there, one before, ...; what weighted_out is late by. */
+#define walked_t FN(cynorm_lrn_walked)
+typedef struct { vec squares[4], terms[4], weighted[CYNORM_REACH]; } walked_t;
+
 #define walk_t FN(cynorm_lrn_walk)
 typedef struct {
     const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such */
@@ -32,33 +42,46 @@ typedef struct {
     int64_t src_ahead_step, diff_ahead_step;
     int64_t entries, lanes;
     int64_t lead; /* lanes that belong to the entry before, or 0: the first step has none of these, the last no others */
+    vec *line_before, *line_after; /* what is there of the lines that the row has a part of, and the one before it, or after */
+    int before_there, after_there; /* whether that is the other part; else it is to be left there */
     /* rows of scratch: sums of squares and of terms of the slabs of a window, the newest last */
     real *squares[2 * CYNORM_REACH + 1], *terms[2 * CYNORM_REACH + 1], *weighted_out;
     const real *weighted;
     int64_t piece;  /* steps that each stage takes at a time */
+    int64_t from, to;        /* of a row by parts, this one's steps */
+    const walked_t *before;  /* of the part before, else zeros; NULL: rows do not go by parts */
+    walked_t *after;         /* for the next one */
     int64_t beside; /* from these to the rows of the walk that goes beside this one, if any does */
     coefficients q;
     int streaming;
 } walk_t;
 
-/* The lanes that step p of such a walk has, of a vector at x; of v, to dst; others are zero, or left alone. */
+/* The lanes that step p of such a walk has, of a vector at x; of v, to dst, or to a line with what the row beside it has;
+ * others are zero, or left alone. */
 CYNORM_INLINE int FN(at_edge)(const walk_t *w, int64_t p, int straddles) { return straddles && (!p || p == w->entries - 1); }
-static __attribute__((noinline)) vec FN(get_edge)(const walk_t *w, int64_t p, const char *x) {
+static __attribute__((noinline)) vec FN(get_edge)(int64_t lead, int64_t p, const char *x) {
     real part[VL] = {0};
-    const int64_t from = p ? 0 : w->lead, to = p ? w->lead : VL;
+    const int64_t from = p ? 0 : lead, to = p ? lead : VL;
     memcpy(part + from, x + from * (int64_t)sizeof(real), (size_t)(to - from) * sizeof(real));
     return FN(load)(part);
 }
-static __attribute__((noinline)) void FN(put_edge)(const walk_t *w, int64_t p, char *dst, vec v) {
-    const int64_t from = p ? 0 : w->lead, to = p ? w->lead : VL, size = (int64_t)sizeof(real);
-    memcpy(dst + from * size, (const char *)&v + from * size, (size_t)((to - from) * size));
+static __attribute__((noinline)) void FN(put_edge)(int64_t lead, int64_t p, char *dst, vec v, vec *line, int there) {
+    const int64_t from = p ? 0 : lead, to = p ? lead : VL, size = (int64_t)sizeof(real);
+    if (!line) {
+        memcpy(dst + from * size, (const char *)&v + from * size, (size_t)((to - from) * size));
+    } else if (!there) {
+        *line = v;
+    } else {
+        v = p ? FN(select)(FN(first)(lead), v, *line) : FN(select)(FN(first)(lead), *line, v);
+        cynorm_stream(dst, &v, CYNORM_VBYTES);
+    }
 }
 static inline vec FN(part_of_edge)(const walk_t *w, int64_t p, vec v) {
     const ivec before = FN(first)(w->lead);
     return (vec)((ivec)v & (p ? before : ~before));
 }
 CYNORM_INLINE vec FN(get_step)(const walk_t *w, int64_t p, const char *x, int dtype, int64_t n, int straddles) {
-    return FN(at_edge)(w, p, straddles) ? FN(get_edge)(w, p, x) : FN(get)(x, dtype, n);
+    return FN(at_edge)(w, p, straddles) ? FN(get_edge)(w->lead, p, x) : FN(get)(x, dtype, n);
 }
 
 /* The window sum that `next` completes; *s: the cell before it, and sums of pairs that end there, one before, ... */
@@ -66,6 +89,17 @@ CYNORM_INLINE vec FN(walk_sum)(vec *s, vec next, int reach) {
     vec sum = next + (reach == 1 ? s[1] : s[1] + s[3]);
     s[3] = s[2], s[2] = s[1], s[1] = next + s[0], s[0] = next;
     return sum;
+}
+
+/* Sums of a part of a row end before what its next part reads. So does `weighted`, which would not if it were stored at once:
+ * its slot may be that of a row which finishes in that part. */
+CYNORM_INLINE void FN(store_weighted)(const walk_t *w, walked_t *s, int64_t at, vec v, int reach, int parts) {
+    if (!parts) {
+        FN(store)(w->weighted_out + at, v);
+        return;
+    }
+    FN(store)(w->weighted_out + at - reach * VL, s->weighted[CYNORM_REACH - reach]);
+    s->weighted[0] = s->weighted[1], s->weighted[1] = v;
 }
 
 CYNORM_INLINE vec FN(sum_slabs)(real *const *rows, int64_t at, int reach) {
@@ -77,7 +111,7 @@ CYNORM_INLINE vec FN(sum_slabs)(real *const *rows, int64_t at, int reach) {
 
 /* Steps [from, to) of a walk, of `count` of them side by side; sums along it come `reach` steps late, so that a row of scratch
  * begins with as many that are no one's, and past the last entry there are as many steps more. s: what walk_sum keeps. */
-CYNORM_INLINE void FN(walk_squares)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
+CYNORM_INLINE void FN(walk_squares)(const walk_t *w, walked_t *s, int64_t from, int64_t to, int count, int64_t n, int dtype,
                                     int reach, int straddles) {
     const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
     real *out = w->squares[2 * reach] - reach * VL;
@@ -87,14 +121,14 @@ CYNORM_INLINE void FN(walk_squares)(const walk_t *w, vec (*s)[4], int64_t from, 
         __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2);
         CYNORM_EACH_WALK {
             const vec next = FN(get_step)(w, p, x + k * vector, dtype, n, straddles);
-            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], next * next, reach));
+            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k].squares, next * next, reach));
         }
     }
-    for (; p < to; p++) CYNORM_EACH_WALK FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], (vec){0}, reach));
+    for (; p < to; p++) CYNORM_EACH_WALK FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k].squares, (vec){0}, reach));
 }
 
-CYNORM_INLINE void FN(walk_terms)(const walk_t *w, vec (*s)[4], int64_t from, int64_t to, int count, int64_t n, int dtype,
-                                  int reach, int kind, int straddles) {
+CYNORM_INLINE void FN(walk_terms)(const walk_t *w, walked_t *s, int64_t from, int64_t to, int count, int64_t n, int dtype,
+                                  int reach, int kind, int straddles, int parts) {
     const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
     real *out = w->terms[2 * reach] - reach * VL;
     vec omega[2], x[2], g[2], term[2], weighted[2];
@@ -110,11 +144,14 @@ CYNORM_INLINE void FN(walk_terms)(const walk_t *w, vec (*s)[4], int64_t from, in
         FN(terms_of)(&w->q, term, omega, g, x, NULL, count, kind, weighted);
         if (FN(at_edge)(w, p, straddles)) term[0] = FN(part_of_edge)(w, p, term[0]);
         CYNORM_EACH_WALK {
-            FN(store)(w->weighted_out + k * w->beside + p * VL, weighted[k]);
-            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], FN(part)(term[k], (vec){0}, n), reach));
+            FN(store_weighted)(w, &s[k], k * w->beside + p * VL, weighted[k], reach, parts);
+            FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k].terms, FN(part)(term[k], (vec){0}, n), reach));
         }
     }
-    for (; p < to; p++) CYNORM_EACH_WALK FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k], (vec){0}, reach));
+    for (; p < to; p++) CYNORM_EACH_WALK {
+        if (parts) FN(store_weighted)(w, &s[k], k * w->beside + p * VL, (vec){0}, reach, parts);
+        FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k].terms, (vec){0}, reach));
+    }
 }
 
 CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, int count, int64_t n, int dtype, int reach,
@@ -131,31 +168,38 @@ CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, in
             else sum[k] = FN(omega_of)(&w->q, sum[k], n);
         }
         if (!backward) FN(times_powers)(out, x, sum, count, kind, w->q.beta, dtype, NULL);
-        if (FN(at_edge)(w, p, straddles)) FN(put_edge)(w, p, dst, out[0]);
+        if (FN(at_edge)(w, p, straddles)) FN(put_edge)(w->lead, p, dst, out[0], p ? w->line_after : w->line_before,
+                                              p ? w->after_there : w->before_there);
         else CYNORM_EACH_WALK FN(put_or_stream)(dst + k * vector, out[k], dtype, n, w->streaming);
     }
 }
 
-/* By pieces of a row, where memory is the limit, so that it is read and written all the time and not by turns. */
+/* By pieces of a row, where memory is the limit, so that it is read and written all the time and not by turns; all of it, or
+ * one of its parts. */
 CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int backward,
-                            int straddles) {
+                            int straddles, int parts) {
     const int64_t squares = w->entries + reach, late = (1 + backward) * reach, steps = w->entries + late;
-    vec s[2][4] = {{{0}}}, t[2][4] = {{{0}}};
-    for (int64_t from = 0, to; from < steps; from = to) {
-        to = from + w->piece < steps ? from + w->piece : steps;
+    const int64_t begin = parts ? w->from : 0, end = parts ? w->to : steps;
+    walked_t s[2] = {{{{0}}}};
+    if (parts) s[0] = *w->before;
+    for (int64_t from = begin, to; from < end; from = to) {
+        to = from + w->piece < end ? from + w->piece : end;
         const int64_t of_terms = from > reach ? from - reach : 0, done = from > late ? from - late : 0;
         if (w->newest) FN(walk_squares)(w, s, from, to < squares ? to : squares, count, n, dtype, reach, straddles);
-        if (backward && w->middle) FN(walk_terms)(w, t, of_terms, to - reach, count, n, dtype, reach, kind, straddles);
+        if (backward && w->middle)
+            FN(walk_terms)(w, s, of_terms, to - reach, count, n, dtype, reach, kind, straddles, parts);
         if (w->src) FN(walk_finish)(w, done, to - late, count, n, dtype, reach, kind, backward, straddles);
     }
+    if (parts && end < steps) *w->after = s[0];
 }
 
 CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int straddles) {
-    FN(walk)(w, count, n, dtype, reach, kind, 0, straddles);
+    FN(walk)(w, count, n, dtype, reach, kind, 0, straddles, 0);
 }
 
 CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int straddles) {
-    FN(walk)(w, count, n, dtype, reach, kind, 1, straddles);
+    if (FN(PARTS) && w->before) FN(walk)(w, 1, n, dtype, reach, kind, 1, straddles, 1);
+    else FN(walk)(w, count, n, dtype, reach, kind, 1, straddles, 0);
 }
 
 /* ---- compiled loops ---- */
@@ -184,8 +228,10 @@ static int64_t FN(walk_row)(const cynorm_lrn_tile *t) { return (t->count[1] + 1 
 static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
     return (t->count[0] + VL - 1) / VL * FN(walk_rows)(t, backward) * FN(walk_row)(t) * (int64_t)sizeof(real);
 }
+/* What rows leave for their next parts, what first parts begin with, parts of lines. */
+enum { FN(WALKED) = (CYNORM_WALK_MOST_CACHED + 1) * (int)sizeof(walked_t) + CYNORM_WALK_LINES * CYNORM_VBYTES };
 static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
-    return (size_t)(FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
+    return (size_t)(FN(WALKED) + FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
 }
 
 /* Elements by which walks begin before their rows, to begin at lines of dst: whose entries follow on, as those of all operands
@@ -204,6 +250,12 @@ static int64_t FN(row_ahead)(const cynorm_lrn_tile *t, int64_t v, int64_t by, in
     return v + by < end ? v + by : v;
 }
 
+/* Of a row of scratch for a slab that is not there, what this part's steps would leave, where they are `late`: zeros. */
+static void FN(clear_sums)(const walk_t *w, real *row, int64_t late) {
+    const int64_t from = w->from > late ? w->from - late : 0, to = w->to - late < w->entries ? w->to - late : w->entries;
+    if (to > from) memset(row + from * VL, 0, (size_t)(to - from) * VL * sizeof(real));
+}
+
 /* The walks of a row, over each vector of level 0, keep their own rows of scratch, and take a block of rows one after the
  * other, while the first-level cache holds these. */
 static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
@@ -213,18 +265,22 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int64_t late = (1 + backward) * reach, first = t->begin - late;
     const int64_t kept = FN(walk_row)(t), kept_of_walk = FN(walk_rows)(t, backward) * kept;
     const int64_t lead = FN(lead_of)(t, backward);
-    const int by_lines = lead || FN(by_lines)(t, entry, vector);
+    const int by_lines = lead || FN(by_lines)(t, entry, vector), joined = lead && t->dst.streamed == row;
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
-    char *stage = (char *)t->scratch + FN(walk_bytes)(t, backward);
+    walked_t *walked = (walked_t *)t->scratch, *none = walked + CYNORM_WALK_MOST_CACHED;
+    vec *lines = (vec *)(none + 1);
+    real *scratch = (real *)(lines + CYNORM_WALK_LINES);
+    char *stage = (char *)scratch + FN(walk_bytes)(t, backward);
     const int64_t fit = (t->streaming ? CYNORM_WALK : CYNORM_WALK_CACHED) / row;
     const int64_t most = t->streaming ? CYNORM_WALK_MOST : CYNORM_WALK_MOST_CACHED;
-    int64_t block = fit < most ? fit : most; /* rows */
+    /* powers of any exponent take longer than what does not fit that cache */
     const int far = backward && kept_of_walk * (int64_t)sizeof(real) > CYNORM_WALK_NEAR;
-    const int pieces = CYNORM_VBYTES == 64 || (FN(BESIDE) > 1 && dtype == CYNORM_COMPUTE);
-    if (staged || (FN(BESIDE) == 1 && far) || block < 1) block = 1;
+    const int parts = far && FN(PARTS) && cynorm_beta_kind(t->beta) != CYNORM_BETA_ANY;
+    const int64_t block = staged || (far && !parts && FN(BESIDE) == 1) || fit < 1 ? 1 : fit < most ? fit : most; /* rows */
+    const int pieces = t->streaming && (FN(BESIDE) > 1 ? dtype == CYNORM_COMPUTE : CYNORM_VBYTES == 64);
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
-                .piece = t->streaming && pieces ? CYNORM_WALK_PIECE / CYNORM_VBYTES : t->count[1] + 1 + late,
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    memset(none, 0, sizeof *none);
     /* a walk's share of what is prefetched; of entries that follow on, in the order of memory: the core's own prefetchers
      * run ahead of that */
     const int64_t share = entry / walks;
@@ -239,38 +295,55 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
         for (int64_t begin = first, end; begin < t->end + late; begin = end) {
             end = begin + block < t->end + late ? begin + block : t->end + late;
             for (int64_t walk = 0, count; walk < walks; walk += count) {
-                real *rows = (real *)t->scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
+                real *rows = scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
                 const int64_t at = walk * vector - lead * size;
                 w.lanes = walk < full ? VL : t->count[0] - walk * VL;
                 w.lead = walk ? 0 : lead, w.entries = t->count[1] + (w.lead > 0);
                 count = walk + FN(BESIDE) <= full ? FN(BESIDE) : 1;
                 w.beside = count > 1 ? kept_of_walk : 0;
-                for (int64_t v = begin; v < end; v++) {
-                    const int64_t turn = v - first, middle = v - reach, done = v - late;
-                    const int squares = v >= 0 && v < t->extent, finish = done >= t->begin;
-                    const int terms = backward && middle >= 0 && middle < t->extent && middle >= t->begin - reach;
-                    for (int j = 0; j < window; j++) {
-                        const int64_t slot = (turn + 1 + j) % window * kept + reach * VL;
-                        w.squares[j] = rows + slot, w.terms[j] = terms_rows + slot;
+                const int64_t steps = w.entries + late;
+                const int64_t kept_of_part = t->streaming ? CYNORM_WALK_PART : CYNORM_WALK_NEAR;
+                const int64_t part = parts ? steps / (1 + kept_of_walk * (int64_t)sizeof(real) / kept_of_part) + 1 : steps;
+                w.piece = pieces ? (part < steps ? 2 : 1) * CYNORM_WALK_PIECE / CYNORM_VBYTES : steps;
+                for (w.from = 0; w.from < steps; w.from = w.to) {
+                    w.to = w.from + part < steps ? w.from + part : steps;
+                    int64_t slot = (begin - first + 1) % window, weighted = (begin - first) % (reach + 1);
+                    for (int64_t v = begin; v < end; v++) {
+                        const int64_t middle = v - reach, done = v - late;
+                        const int squares = v >= 0 && v < t->extent, finish = done >= t->begin;
+                        const int terms = backward && middle >= 0 && middle < t->extent && middle >= t->begin - reach;
+                        for (int j = 0; j < window; j++, slot = slot + 1 < window ? slot + 1 : 0) {
+                            w.squares[j] = rows + slot * kept + reach * VL;
+                            w.terms[j] = terms_rows + slot * kept + reach * VL;
+                        }
+                        slot = slot + 1 < window ? slot + 1 : 0;
+                        w.weighted_out = terms_rows + (window + weighted) * kept + reach * VL;
+                        weighted = weighted < reach ? weighted + 1 : 0;
+                        w.weighted = terms_rows + (window + weighted) * kept + reach * VL;
+                        w.newest = squares ? src + v * t->src.streamed + at : NULL;
+                        w.middle = terms ? src + middle * t->src.streamed + at : NULL;
+                        w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + at : NULL;
+                        w.src = finish ? src + done * t->src.streamed + at : NULL;
+                        w.dst = (staged ? stage : dst + done * t->dst.streamed) + at;
+                        if (w.lead) {
+                            const int before = joined && done > t->begin, after = joined && finish && done + 1 < t->end;
+                            w.line_before = before ? lines + done % CYNORM_WALK_LINES : NULL;
+                            w.line_after = after ? lines + (done + 1) % CYNORM_WALK_LINES : NULL;
+                            /* a row goes before the next one, but for its last part */
+                            w.before_there = part == steps || v == begin, w.after_there = part < steps && v + 1 < end;
+                        }
+                        w.after = walked + (v - begin), w.before = part == steps ? NULL : w.from ? w.after : none;
+                        AHEAD(src, src + FN(row_ahead)(t, v, block, late) * t->src.streamed);
+                        if (backward) {
+                            AHEAD(diff, diff_dst + FN(row_ahead)(t, middle, block, reach) * t->diff_dst.streamed);
+                        }
+                        for (int k = 0; k < count; k++) {
+                            const int64_t beside = k * kept_of_walk;
+                            if (!squares) FN(clear_sums)(&w, w.squares[2 * reach] + beside, reach);
+                            if (backward && !terms) FN(clear_sums)(&w, w.terms[2 * reach] + beside, late);
+                        }
+                        run(&w);
                     }
-                    w.weighted_out = terms_rows + (window + turn % (reach + 1)) * kept;
-                    w.weighted = terms_rows + (window + (turn + 1) % (reach + 1)) * kept;
-                    w.newest = squares ? src + v * t->src.streamed + at : NULL;
-                    w.middle = terms ? src + middle * t->src.streamed + at : NULL;
-                    w.diff_dst = terms ? diff_dst + middle * t->diff_dst.streamed + at : NULL;
-                    w.src = finish ? src + done * t->src.streamed + at : NULL;
-                    w.dst = (staged ? stage : dst + done * t->dst.streamed) + at;
-                    AHEAD(src, src + FN(row_ahead)(t, v, block, late) * t->src.streamed);
-                    if (backward) {
-                        AHEAD(diff, diff_dst + FN(row_ahead)(t, middle, block, reach) * t->diff_dst.streamed);
-                    }
-                    /* slabs that are not there have no squares and no terms */
-                    for (int k = 0; k < count; k++) {
-                        const size_t bytes = (size_t)(kept - reach * VL) * sizeof(real);
-                        if (!squares) memset(w.squares[2 * reach] + k * kept_of_walk, 0, bytes);
-                        if (backward && !terms) memset(w.terms[2 * reach] + k * kept_of_walk, 0, bytes);
-                    }
-                    run(&w);
                 }
             }
             if (staged && begin - late >= t->begin) cynorm_stream_copy(dst + (begin - late) * t->dst.streamed, stage, row);
@@ -279,5 +352,6 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
 #undef AHEAD
 }
 
+#undef walked_t
 #undef walk_t
 #undef CYNORM_EACH_WALK
