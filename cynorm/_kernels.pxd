@@ -44,7 +44,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int dtype
 
     enum:
-        CYNORM_LRN_COLUMNS, CYNORM_LRN_WALKS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
+        CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
 
     ctypedef struct cynorm_lrn_window:
         int64_t step, left, right

@@ -23,7 +23,7 @@ from cynorm._tensor import short_name
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, CYNORM_LRN_COLUMNS, CYNORM_LRN_WALKS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
+    CYNORM_F64, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
     CYNORM_TRANSPOSED_PIXELS, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
     cynorm_real_kernels, cynorm_tensor, cynorm_window,
 )
@@ -50,7 +50,8 @@ cdef enum:
     TRANSPOSED = 3 << 13            # bytes a slab aims at where part of it is transposed: runs either way are long
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about as many
-    SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache
+    SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache;
+    SCRATCH_MOST = 3 << 20          # the most, where that spares a cut of channels or their pixels
     BESIDE = 9                      # elements: in planes of no more, channels are not streamed,
     BESIDE_WIDE = 6                 # or, of float64, so many,
     BESIDE_MOST = 1 << 14           # if all of an image are as few
@@ -314,9 +315,9 @@ cdef int64_t count_tiles(plan_t *plan) noexcept nogil:
     return tiles
 
 
-cdef bint too_much_scratch(plan_t *plan) noexcept nogil:
+cdef bint too_much_scratch(plan_t *plan, int64_t most) noexcept nogil:
     set_slab(plan)
-    return kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) > <size_t>SCRATCH
+    return kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) > <size_t>most
 
 
 cdef int64_t run_length(const plan_t *plan) noexcept nogil:
@@ -419,9 +420,9 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
     the neighbouring tile would overwrite what this one still has to read."""
     cdef int i
-    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4
+    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4, most = SCRATCH
     cdef int taken_by
-    cdef bint by_columns
+    cdef bint by_columns, whole
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
         if plan.level[i].windowed:
@@ -433,11 +434,15 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
     plan.tile.trees = in_trees(plan)
     taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
     by_columns = taken_by == CYNORM_LRN_COLUMNS
+    # channels of pixels: what takes cut ones is several times as slow, or has dst leave by parts of lines
+    whole = taken_by == CYNORM_LRN_CHANNELS and not too_much_scratch(plan, SCRATCH_MOST)
+    if whole:
+        most = SCRATCH_MOST
     for i in range(plan.outers):
         others *= plan.outer[i].extent
     # channels beside a window over space: whole runs of memory where the slab stays small
     if not plan.level[0].windowed and length > 1:
-        pieces = 1 if taken_by == CYNORM_LRN_WALKS else max(1, plan.level[0].extent / max(VECTOR, SLAB / length))
+        pieces = 1 if whole else max(1, plan.level[0].extent / max(VECTOR, SLAB / length))
         if pieces > 1:
             set_cut(plan, 0, whole_vectors(ceil_div(plan.level[0].extent, pieces)))
         # a part for each thread, at least, where the stream cannot be cut into as many: even if more of it is then
@@ -481,12 +486,12 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         others *= plan.cuts[i]
     for i in range(2, -1, -1):
         while (not plan.level[i].windowed and plan.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
-               and too_much_scratch(plan)):
+               and too_much_scratch(plan, most)):
             set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
     if not in_place and not plan.joint:
         for i in range(2, -1, -1):
             window = plan.level[i].left + plan.level[i].right
-            while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan):
+            while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan, most):
                 set_cut(plan, i, ceil_div(plan.cut[i], 2))
                 plan.tile.cut = True
         if others < plan.wanted and not (by_columns and plan.cached):

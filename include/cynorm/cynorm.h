@@ -339,14 +339,15 @@ typedef struct {
     void *center, *norm, *gain, *bias, *slope, *offset;
 } cynorm_bn_unit;
 
-/* What takes a tile whose rows need not be cut: lines of them that go through all slabs, vectors that go along them. */
-enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_WALKS };
+/* What takes a tile whose rows need not be cut, as it goes by their vectors one after the other: lines of pixels that go through
+ * all slabs, or vectors of channels that go along rows of pixels. */
+enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS };
 
 /* ---- the table each instruction set exports; an index of 0 computes in float, 1 in double ---- */
 
 typedef struct {
     size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
-    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* columns, walks, or 0: others */
+    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* one of these, or 0 */
     void (*lrn_forward)(const cynorm_lrn_tile *);
     void (*lrn_backward)(const cynorm_lrn_tile *);
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */

@@ -10,6 +10,11 @@ static int FN(transposable)(const cynorm_lrn_tile *t) {
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 
+/* Whether rows of src, diff_dst and dst are contiguous. */
+static int FN(plain)(const cynorm_lrn_tile *t) {
+    return FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
+}
+
 /* Which of the loops serve a tile, if any. Windows that lie
  *     along level 0                    ROWS      any that registers or scratch hold
  *     along the stream                 COLUMNS   3 and 5 slabs backward, 7 to 31 both ways; BLOCKS: 3 and 5 else;
@@ -22,7 +27,7 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right)
         return reach || FN(in_registers)(w) || FN(far)(w) ? FN(ROWS) : 0;
-    const int plain = FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
+    const int plain = FN(plain)(t);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
     if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return FN(PLANES);
@@ -46,7 +51,8 @@ static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
 
 static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
-    return kind == FN(COLUMNS) ? CYNORM_LRN_COLUMNS : kind == FN(WALKS) ? CYNORM_LRN_WALKS : 0;
+    if (kind == FN(COLUMNS)) return CYNORM_LRN_COLUMNS;
+    return FN(plain)(t) && (kind == FN(WALKS) || (kind == FN(SLABS) && FN(by_pixels)(t))) ? CYNORM_LRN_CHANNELS : 0;
 }
 
 static void FN(run_kernel)(const cynorm_lrn_tile *t, int kind, int backward) {

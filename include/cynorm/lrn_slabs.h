@@ -50,6 +50,7 @@ typedef struct {
     int64_t most;                         /* vectors of a strip: fewer past the cache, where reads and writes take turns */
     seam_t seam[CYNORM_SLABS];
     const cynorm_late *late;              /* dst of the block before */
+    vec line;                             /* what the last row along a seam has of a line that the next one begins in */
     real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64)));
 } slabs_t;
 
@@ -418,7 +419,7 @@ static int FN(channels_serve)(const cynorm_lrn_tile *t) {
 
 /* Vectors of a slab. */
 static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
-    return FN(by_pixels)(t) ? t->count[1] : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
+    return FN(by_pixels)(t) ? t->count[1] + t->streaming : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
 }
 
 /* Cells of a window; blocks before one whose S_B it needs; reals of a slab_sums. */
@@ -481,6 +482,8 @@ typedef struct {
     real *cells;                   /* rows of vectors, in planes with one of zeros behind each */
     int64_t pitch;                 /* reals from a row to the next */
     int64_t whole, vectors, lanes; /* of a row: whole vectors, all; lanes of the others */
+    int64_t lead;                  /* of pixels along a seam (lrn_stage.h), else 0 */
+    int at_lines;                  /* whether vectors are lines of dst, past the cache */
     const cynorm_lrn_window *window;
     real *sums;                    /* of pixels */
     window_t in_lanes;
@@ -504,7 +507,14 @@ static void FN(square_rows)(const slabs_t *b, const along_t *a,
                             void (*square)(real *, const char *, int64_t, int64_t, int64_t, int64_t)) {
     for (int j = b->read[0]; j < b->read[1]; j++) {
         real *row = a->cells + j * a->pitch;
-        if (a->whole) square(row, b->newest[j], b->src_step, b->src_ahead, a->whole, VL);
+        if (a->lead) {
+            for (int last = 0; last < 2; last++) {
+                const int64_t at = last ? a->whole - 1 : 0;
+                const vec x = FN(get_edge)(a->lead, last, b->newest[j] + at * b->src_step);
+                FN(store)(row + at * VL, x * x);
+            }
+            square(row + VL, b->newest[j] + b->src_step, b->src_step, b->src_ahead, a->whole - 2, VL);
+        } else if (a->whole) square(row, b->newest[j], b->src_step, b->src_ahead, a->whole, VL);
         if (a->whole < a->vectors)
             square(row + a->whole * VL, b->newest[j] + a->whole * b->src_step, b->src_step, b->src_ahead,
                    a->vectors - a->whole, a->lanes);
@@ -538,6 +548,33 @@ typedef struct {
     int squares_needed, terms_needed, finishes;
 } work_t;
 
+/* The ends of rows along a seam, which the loops for terms and results leave out. */
+enum { FN(EDGE_TERMS), FN(EDGE_FORWARD), FN(EDGE_BACKWARD) };
+static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *a, const cynorm_lrn_tile *t, int64_t done,
+                                                    int stage) {
+    const int kind = cynorm_beta_kind(b->q.beta), terms = stage == FN(EDGE_TERMS), *range = terms ? b->terms : b->finish;
+    const int joined = t->dst.streamed == t->count[1] * t->dst.stride[1];
+    for (int j = range[0]; j < range[1]; j++)
+        for (int last = 0; last < 2; last++) {
+            const int64_t at = last ? a->whole - 1 : 0, other = done + j + (last ? 1 : -1);
+            real *cell = b->cells + j * b->pitch + at * VL;
+            const vec sum = FN(load)(cell), omega = FN(omega_of)(&b->q, sum, VL);
+            const vec x = FN(get_edge)(a->lead, last, (terms ? b->middle[j] : b->src[j]) + at * b->src_step);
+            vec out, weighted;
+            if (terms) {
+                const vec g = FN(get_edge)(a->lead, last, b->diff_dst[j] + at * b->diff_step);
+                out = FN(term_of)(&b->q, omega, g, x, NULL, kind, &weighted);
+                FN(store)(b->weighted_out[j] + at * VL, weighted);
+                FN(store)(cell, FN(part_of_edge)(a->lead, last, out));
+                continue;
+            }
+            if (stage == FN(EDGE_BACKWARD)) out = FN(diff_src_of)(&b->q, x, sum, FN(load)(b->weighted[j] + at * VL));
+            else out = FN(times_power)(x, omega, kind, b->q.beta, CYNORM_COMPUTE, NULL);
+            FN(put_edge)(a->lead, last, b->dst[j] + at * b->dst_step, out,
+                         joined && other >= t->begin && other < t->end ? &b->line : NULL, !last);
+        }
+}
+
 /* The slabs that have none, outside the tensor or of no concern to the tile. */
 static void FN(clear_others)(const slabs_t *b, const int *rows, int64_t vectors) {
     for (int j = 0; j < CYNORM_SLABS; j++)
@@ -560,9 +597,17 @@ static void FN(block_by_strips)(slabs_t *b, const work_t *w, int64_t length) {
     }
 }
 
+/* Of rows along which windows lie, all vectors but the edges of a seam. */
+static void FN(work_along)(slabs_t *b, slab_loop work, const along_t *a) {
+    const int edge = a->lead > 0;
+    b->cells += edge * VL;
+    work(b, edge * VL, a->whole - 2 * edge, a->vectors - a->whole, a->lanes);
+    b->cells -= edge * VL;
+}
+
 /* A block by whole rows, along which windows lie. */
-static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a) {
-    const int64_t others = a->vectors - a->whole;
+static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a, const cynorm_lrn_tile *t, int64_t done,
+                              int backward) {
     if (w->squares_needed) {
         FN(square_rows)(b, a, w->square_row);
         FN(sum_along_rows)(a, b->read, 0);
@@ -570,12 +615,14 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a) {
         w->sums(&b->squares, a->cells, a->pitch, 0, a->vectors);
     }
     if (w->terms_needed) {
-        w->terms(b, 0, a->whole, others, a->lanes);
+        FN(work_along)(b, w->terms, a);
+        if (a->lead) FN(slab_edges)(b, a, t, done, FN(EDGE_TERMS));
         FN(sum_along_rows)(a, b->terms, 1);
         FN(clear_others)(b, b->terms, a->vectors);
         w->sums(&b->term_sums, a->cells, a->pitch, 0, a->vectors);
     }
-    if (w->finishes) w->finish(b, 0, a->whole, others, a->lanes);
+    if (w->finishes) FN(work_along)(b, w->finish, a);
+    if (w->finishes && a->lead) FN(slab_edges)(b, a, t, done, backward ? FN(EDGE_BACKWARD) : FN(EDGE_FORWARD));
 }
 
 /* Slab c gives its squares, the slab `right` before it its terms, and the one another `left` before that is finished;
@@ -610,7 +657,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     b->squares = FN(slab_sums_in)(sums, n, vectors, tree);
     if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors, tree);
     if (!along) memset(zeros, 0, (size_t)row * sizeof(real));
-    b->streaming = out.streaming, b->seamed = out.seamed, b->late = &out.late;
+    b->streaming = out.streaming || (pixels && along->at_lines), b->seamed = out.seamed, b->late = &out.late;
     b->most = t->streaming ? CYNORM_STRIP / 2 : CYNORM_STRIP;
     b->cells = along ? along->cells : b->strip[0], b->pitch = along ? along->pitch : CYNORM_STRIP * VL;
     for (int64_t c = first, turn = 0; c - late < t->end; c += CYNORM_SLABS, turn += CYNORM_SLABS) {
@@ -634,7 +681,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
         for (int j = b->finish[0]; out.seamed && j < b->finish[1]; j++) FN(open_seam)(&b->seam[j], &out, b->dst[j]);
-        if (along) FN(block_by_rows)(b, &work, along);
+        if (along) FN(block_by_rows)(b, &work, along, t, done, backward);
         else FN(block_by_strips)(b, &work, out.row / size);
         FN(turn_blocks)(&b->squares);
         if (backward) FN(turn_blocks)(&b->term_sums);
@@ -647,12 +694,16 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
 static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
     const int pixels = FN(by_pixels)(t);
     const int64_t size = cynorm_itemsize(t->src.dtype), runs = pixels ? 1 : t->count[1], step = pixels ? VL : t->count[0];
+    const int64_t lead = pixels && t->count[0] > VL ? FN(lead_of)(t, backward) : 0;
     along_t along = {0};
     if (t->windows) along = FN(along)(t);
     for (int64_t i2 = 0; i2 < t->count[2]; i2++)
         for (int64_t i1 = 0; i1 < runs; i1++)
-            for (int64_t i = 0; i < t->count[0]; i += step) {
-                if (pixels) along.lanes = t->count[0] - i, along.whole = along.lanes < VL ? 0 : along.vectors;
+            for (int64_t i = -lead; i < t->count[0] - lead; i += step) {
+                if (pixels) {
+                    along.lanes = t->count[0] - i, along.lead = i < 0 ? lead : 0, along.at_lines = lead > 0;
+                    along.vectors = t->count[1] + (i < 0), along.whole = along.lanes < VL ? 0 : along.vectors;
+                }
 #define AT(name) i * size + i1 * t->name.stride[1] + i2 * t->name.stride[2]
                 FN(run_slabs)(t, t->windows ? &along : NULL, backward, AT(src), AT(diff_dst), AT(dst));
 #undef AT

@@ -169,3 +169,41 @@ static void FN(leave_stage)(out_t *o, int64_t done) {
     stage = o->stage, o->stage = o->other, o->other = stage;
     o->sent = done;
 }
+
+/* ---- channels innermost, a vector of them at each entry: where entries of dst follow on but do not begin at lines, vectors do.
+ * One row of these then goes along where the last channels of an entry lie beside the first ones of the next: it has an entry
+ * more, and at either end a part of its lanes alone. ---- */
+
+/* Lanes by which vectors begin before their entries, which are whole lines, and follow on in all operands; else 0. */
+static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
+    const int64_t entry = t->count[0] * (int64_t)sizeof(real), lines = entry | t->dst.streamed | t->dst.stride[2];
+    if (!t->streaming || !FN(is_line)(t->dst.dtype) || !FN(of_whole_elements)(&t->dst) || lines & 63) return 0;
+    if (t->src.stride[1] != entry || t->dst.stride[1] != entry || (backward && t->diff_dst.stride[1] != entry)) return 0;
+    return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
+}
+
+/* At an end of such a row, the first one or the last, the lanes that it has, of a vector at x; the others are zero. */
+static __attribute__((noinline)) vec FN(get_edge)(int64_t lead, int last, const char *x) {
+    real part[VL] = {0};
+    const int64_t from = last ? 0 : lead, to = last ? lead : VL;
+    memcpy(part + from, x + from * (int64_t)sizeof(real), (size_t)(to - from) * sizeof(real));
+    return FN(load)(part);
+}
+static inline vec FN(part_of_edge)(int64_t lead, int last, vec v) {
+    const ivec before = FN(first)(lead);
+    return (vec)((ivec)v & (last ? before : ~before));
+}
+
+/* Those lanes of v, to dst; or, where the rest of that line is the next row's, or the one's before, to *line, which holds it
+ * until both are there. */
+static __attribute__((noinline)) void FN(put_edge)(int64_t lead, int last, char *dst, vec v, vec *line, int there) {
+    const int64_t from = last ? 0 : lead, to = last ? lead : VL, size = (int64_t)sizeof(real);
+    if (!line) {
+        memcpy(dst + from * size, (const char *)&v + from * size, (size_t)((to - from) * size));
+    } else if (!there) {
+        *line = v;
+    } else {
+        v = last ? FN(select)(FN(first)(lead), v, *line) : FN(select)(FN(first)(lead), *line, v);
+        cynorm_stream(dst, &v, CYNORM_VBYTES);
+    }
+}

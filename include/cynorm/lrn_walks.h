@@ -56,32 +56,9 @@ typedef struct {
     int streaming;
 } walk_t;
 
-/* The lanes that step p of such a walk has, of a vector at x; of v, to dst, or to a line with what the row beside it has;
- * others are zero, or left alone. */
 CYNORM_INLINE int FN(at_edge)(const walk_t *w, int64_t p, int straddles) { return straddles && (!p || p == w->entries - 1); }
-static __attribute__((noinline)) vec FN(get_edge)(int64_t lead, int64_t p, const char *x) {
-    real part[VL] = {0};
-    const int64_t from = p ? 0 : lead, to = p ? lead : VL;
-    memcpy(part + from, x + from * (int64_t)sizeof(real), (size_t)(to - from) * sizeof(real));
-    return FN(load)(part);
-}
-static __attribute__((noinline)) void FN(put_edge)(int64_t lead, int64_t p, char *dst, vec v, vec *line, int there) {
-    const int64_t from = p ? 0 : lead, to = p ? lead : VL, size = (int64_t)sizeof(real);
-    if (!line) {
-        memcpy(dst + from * size, (const char *)&v + from * size, (size_t)((to - from) * size));
-    } else if (!there) {
-        *line = v;
-    } else {
-        v = p ? FN(select)(FN(first)(lead), v, *line) : FN(select)(FN(first)(lead), *line, v);
-        cynorm_stream(dst, &v, CYNORM_VBYTES);
-    }
-}
-static inline vec FN(part_of_edge)(const walk_t *w, int64_t p, vec v) {
-    const ivec before = FN(first)(w->lead);
-    return (vec)((ivec)v & (p ? before : ~before));
-}
 CYNORM_INLINE vec FN(get_step)(const walk_t *w, int64_t p, const char *x, int dtype, int64_t n, int straddles) {
-    return FN(at_edge)(w, p, straddles) ? FN(get_edge)(w->lead, p, x) : FN(get)(x, dtype, n);
+    return FN(at_edge)(w, p, straddles) ? FN(get_edge)(w->lead, p > 0, x) : FN(get)(x, dtype, n);
 }
 
 /* The window sum that `next` completes; *s: the cell before it, and sums of pairs that end there, one before, ... */
@@ -142,7 +119,7 @@ CYNORM_INLINE void FN(walk_terms)(const walk_t *w, walked_t *s, int64_t from, in
             g[k] = FN(get_step)(w, p, diff_dst + k * vector, dtype, n, straddles);
         }
         FN(terms_of)(&w->q, term, omega, g, x, NULL, count, kind, weighted);
-        if (FN(at_edge)(w, p, straddles)) term[0] = FN(part_of_edge)(w, p, term[0]);
+        if (FN(at_edge)(w, p, straddles)) term[0] = FN(part_of_edge)(w->lead, p > 0, term[0]);
         CYNORM_EACH_WALK {
             FN(store_weighted)(w, &s[k], k * w->beside + p * VL, weighted[k], reach, parts);
             FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k].terms, FN(part)(term[k], (vec){0}, n), reach));
@@ -168,7 +145,7 @@ CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, in
             else sum[k] = FN(omega_of)(&w->q, sum[k], n);
         }
         if (!backward) FN(times_powers)(out, x, sum, count, kind, w->q.beta, dtype, NULL);
-        if (FN(at_edge)(w, p, straddles)) FN(put_edge)(w->lead, p, dst, out[0], p ? w->line_after : w->line_before,
+        if (FN(at_edge)(w, p, straddles)) FN(put_edge)(w->lead, p > 0, dst, out[0], p ? w->line_after : w->line_before,
                                               p ? w->after_there : w->before_there);
         else CYNORM_EACH_WALK FN(put_or_stream)(dst + k * vector, out[k], dtype, n, w->streaming);
     }
@@ -232,15 +209,6 @@ static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
 enum { FN(WALKED) = (CYNORM_WALK_MOST_CACHED + 1) * (int)sizeof(walked_t) + CYNORM_WALK_LINES * CYNORM_VBYTES };
 static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
     return (size_t)(FN(WALKED) + FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
-}
-
-/* Elements by which walks begin before their rows, to begin at lines of dst: whose entries follow on, as those of all operands
- * do, and are whole lines. */
-static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t entry = t->count[0] * (int64_t)sizeof(real), lines = entry | t->dst.streamed | t->dst.stride[2];
-    if (!t->streaming || !FN(is_line)(t->dst.dtype) || !FN(of_whole_elements)(&t->dst) || lines & 63) return 0;
-    if (t->src.stride[1] != entry || t->dst.stride[1] != entry || (backward && t->diff_dst.stride[1] != entry)) return 0;
-    return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }
 
 /* The row to prefetch while v is read, of a tile that reads `beyond` rows past its end: not one that it does not read, which
