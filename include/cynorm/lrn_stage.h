@@ -183,11 +183,17 @@ static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
 }
 
 /* At an end of such a row, the first one or the last, the lanes that it has, of a vector at x; the others are zero. */
-static __attribute__((noinline)) vec FN(get_edge)(int64_t lead, int last, const char *x) {
+static inline vec FN(get_edge)(int64_t lead, int last, const char *x) {
+#if defined(__AVX512F__) && CYNORM_DOUBLE
+    return (vec)_mm512_maskz_loadu_pd((__mmask8)(last ? (1u << lead) - 1 : -1u << lead), x);
+#elif defined(__AVX512F__)
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)(last ? (1u << lead) - 1 : -1u << lead), x);
+#else
     real part[VL] = {0};
     const int64_t from = last ? 0 : lead, to = last ? lead : VL;
     memcpy(part + from, x + from * (int64_t)sizeof(real), (size_t)(to - from) * sizeof(real));
     return FN(load)(part);
+#endif
 }
 static inline vec FN(part_of_edge)(int64_t lead, int last, vec v) {
     const ivec before = FN(first)(lead);

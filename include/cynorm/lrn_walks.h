@@ -13,14 +13,14 @@
 #ifndef CYNORM_LRN_WALKS_H
 #define CYNORM_LRN_WALKS_H
 /* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, what a walk may keep
- * to take a row at once, and what it keeps for each part if not, where memory is the limit; of a row of scratch, what each
- * stage takes there. */
+ * to take a row at once, and what it keeps for each part if not, where memory is the limit; the steps that each stage takes
+ * there, of a part, and of a row at once; lines that rows of a block share with each other. */
 enum {
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
     CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
     CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624,
-    CYNORM_WALK_PIECE = 512,
-    CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1 /* which rows of a block share with each other */
+    CYNORM_WALK_PIECE = 16, CYNORM_WALK_PIECE_OF_ROW = 12,
+    CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
 #endif
 
@@ -272,7 +272,7 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                 const int64_t steps = w.entries + late;
                 const int64_t kept_of_part = t->streaming ? CYNORM_WALK_PART : CYNORM_WALK_NEAR;
                 const int64_t part = parts ? steps / (1 + kept_of_walk * (int64_t)sizeof(real) / kept_of_part) + 1 : steps;
-                w.piece = pieces ? (part < steps ? 2 : 1) * CYNORM_WALK_PIECE / CYNORM_VBYTES : steps;
+                w.piece = !pieces ? steps : FN(PARTS) && part == steps ? CYNORM_WALK_PIECE_OF_ROW : CYNORM_WALK_PIECE;
                 for (w.from = 0; w.from < steps; w.from = w.to) {
                     w.to = w.from + part < steps ? w.from + part : steps;
                     int64_t slot = (begin - first + 1) % window, weighted = (begin - first) % (reach + 1);
