@@ -14,12 +14,12 @@
 #define CYNORM_LRN_WALKS_H
 /* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, what a walk may keep
  * to take a row at once, and what it keeps for each part if not, where memory is the limit; the steps that each stage takes
- * there, of a part, and of a row at once; lines that rows of a block share with each other. */
+ * there, of a part, and of a row at once, of half types too; lines that rows of a block share with each other. */
 enum {
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
     CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
     CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624,
-    CYNORM_WALK_PIECE = 16, CYNORM_WALK_PIECE_OF_ROW = 12,
+    CYNORM_WALK_PIECE = 16, CYNORM_WALK_PIECE_OF_ROW = 12, CYNORM_WALK_PIECE_OF_HALVES = 8,
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
 #endif
@@ -241,11 +241,12 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     char *stage = (char *)scratch + FN(walk_bytes)(t, backward);
     const int64_t fit = (t->streaming ? CYNORM_WALK : CYNORM_WALK_CACHED) / row;
     const int64_t most = t->streaming ? CYNORM_WALK_MOST : CYNORM_WALK_MOST_CACHED;
-    /* powers of any exponent take longer than what does not fit that cache */
+    /* powers of any exponent take longer than what does not fit that cache; rows that go one by one gain nothing */
     const int far = backward && kept_of_walk * (int64_t)sizeof(real) > CYNORM_WALK_NEAR;
-    const int parts = far && FN(PARTS) && cynorm_beta_kind(t->beta) != CYNORM_BETA_ANY;
+    const int parts = far && FN(PARTS) && !staged && cynorm_beta_kind(t->beta) != CYNORM_BETA_ANY;
     const int64_t block = staged || (far && !parts && FN(BESIDE) == 1) || fit < 1 ? 1 : fit < most ? fit : most; /* rows */
     const int pieces = t->streaming && (FN(BESIDE) > 1 ? dtype == CYNORM_COMPUTE : CYNORM_VBYTES == 64);
+    const int64_t piece_of_row = dtype == CYNORM_COMPUTE ? CYNORM_WALK_PIECE_OF_ROW : CYNORM_WALK_PIECE_OF_HALVES;
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
     memset(none, 0, sizeof *none);
@@ -272,7 +273,7 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                 const int64_t steps = w.entries + late;
                 const int64_t kept_of_part = t->streaming ? CYNORM_WALK_PART : CYNORM_WALK_NEAR;
                 const int64_t part = parts ? steps / (1 + kept_of_walk * (int64_t)sizeof(real) / kept_of_part) + 1 : steps;
-                w.piece = !pieces ? steps : FN(PARTS) && part == steps ? CYNORM_WALK_PIECE_OF_ROW : CYNORM_WALK_PIECE;
+                w.piece = !pieces ? steps : !FN(PARTS) || part < steps ? CYNORM_WALK_PIECE : piece_of_row;
                 for (w.from = 0; w.from < steps; w.from = w.to) {
                     w.to = w.from + part < steps ? w.from + part : steps;
                     int64_t slot = (begin - first + 1) % window, weighted = (begin - first) % (reach + 1);
