@@ -13,12 +13,13 @@
 #ifndef CYNORM_LRN_WALKS_H
 #define CYNORM_LRN_WALKS_H
 /* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, what a walk may keep
- * to take a row at once, and what it keeps for each part if not, where memory is the limit; the steps that each stage takes
+ * to take a row at once, and what it keeps for each part if not, where memory is the limit, or for more than a row at a time,
+ * if there are no parts; the steps that each stage takes
  * there, of a part, and of a row at once, of half types too; lines that rows of a block share with each other. */
 enum {
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
     CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
-    CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624,
+    CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624, CYNORM_WALK_FAR = 45056,
     CYNORM_WALK_PIECE = 16, CYNORM_WALK_PIECE_OF_ROW = 12, CYNORM_WALK_PIECE_OF_HALVES = 8,
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
@@ -242,9 +243,10 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int64_t fit = (t->streaming ? CYNORM_WALK : CYNORM_WALK_CACHED) / row;
     const int64_t most = t->streaming ? CYNORM_WALK_MOST : CYNORM_WALK_MOST_CACHED;
     /* powers of any exponent take longer than what does not fit that cache; rows that go one by one gain nothing */
-    const int far = backward && kept_of_walk * (int64_t)sizeof(real) > CYNORM_WALK_NEAR;
-    const int parts = far && FN(PARTS) && !staged && cynorm_beta_kind(t->beta) != CYNORM_BETA_ANY;
-    const int64_t block = staged || (far && !parts && FN(BESIDE) == 1) || fit < 1 ? 1 : fit < most ? fit : most; /* rows */
+    const int64_t bytes = backward ? kept_of_walk * (int64_t)sizeof(real) : 0;
+    const int parts = FN(PARTS) && bytes > CYNORM_WALK_NEAR && !staged && cynorm_beta_kind(t->beta) != CYNORM_BETA_ANY;
+    const int far = bytes > CYNORM_WALK_FAR && !parts && FN(BESIDE) == 1;
+    const int64_t block = staged || far || fit < 1 ? 1 : fit < most ? fit : most; /* rows */
     const int pieces = t->streaming && (FN(BESIDE) > 1 ? dtype == CYNORM_COMPUTE : CYNORM_VBYTES == 64);
     const int64_t piece_of_row = dtype == CYNORM_COMPUTE ? CYNORM_WALK_PIECE_OF_ROW : CYNORM_WALK_PIECE_OF_HALVES;
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
@@ -272,7 +274,7 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                 w.beside = count > 1 ? kept_of_walk : 0;
                 const int64_t steps = w.entries + late;
                 const int64_t kept_of_part = t->streaming ? CYNORM_WALK_PART : CYNORM_WALK_NEAR;
-                const int64_t part = parts ? steps / (1 + kept_of_walk * (int64_t)sizeof(real) / kept_of_part) + 1 : steps;
+                const int64_t part = parts ? steps / (1 + bytes / kept_of_part) + 1 : steps;
                 w.piece = !pieces ? steps : !FN(PARTS) || part < steps ? CYNORM_WALK_PIECE : piece_of_row;
                 for (w.from = 0; w.from < steps; w.from = w.to) {
                     w.to = w.from + part < steps ? w.from + part : steps;
