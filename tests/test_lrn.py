@@ -824,11 +824,12 @@ def test_columns_past_the_cache(size, beta, isa):
 @pytest.mark.parametrize("beta", [0.75, 1.0])
 @pytest.mark.parametrize("size", [3, 5, 7, 12, 31])
 @pytest.mark.parametrize("images, width, channels", [(9, 47, 96), (7, 61, 80), (3, 150, 64), (1, 300, 32), (1, 61, 90)])
-def test_rows_of_pixels(images, width, channels, size, beta, isa):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_pixels(dtype, images, width, channels, size, beta, isa):
     """Channels of pixels are summed as planes are: by parts of rows where their sums do not fit a cache, by vectors that begin
     at lines of dst, wherever these are, and are parts of two pixels then."""
     lrn, of_planes = (cynorm.LRN(size, 0.5, beta, region="within_channel", layout=layout) for layout in ("NHWC", "NCHW"))
-    tensors = draw_pair((images, 23, width, channels), np.dtype(np.float32))
+    tensors = draw_pair((images, 23, width, channels), np.dtype(dtype))
     planes = [np.ascontiguousarray(tensor.transpose(0, 3, 1, 2)) for tensor in tensors]
     for way in "forward", "backward":
         given = slice(1) if way == "forward" else slice(None, None, -1)

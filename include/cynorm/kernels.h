@@ -40,7 +40,7 @@
 #endif
 
 #define CYNORM_REAL_KERNELS(suffix)                                                                                 \
-    {lrn_scratch_##suffix, lrn_taken_by_##suffix, lrn_forward_##suffix, lrn_backward_##suffix,                    \
+    {lrn_scratch_##suffix, lrn_taken_by_##suffix, lrn_forward_##suffix, lrn_backward_##suffix,                      \
      lrn_plane_reach_##suffix,                                                                                      \
      bn_sums_bytes_##suffix, bn_sums_##suffix, bn_apply_##suffix,                                                   \
      bn_statistics_##suffix, bn_coefficients_##suffix, bn_gradients_##suffix,                                       \

@@ -549,10 +549,9 @@ typedef struct {
 } work_t;
 
 /* The ends of rows along a seam, which the loops for terms and results leave out. */
-enum { FN(EDGE_TERMS), FN(EDGE_FORWARD), FN(EDGE_BACKWARD) };
 static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *a, const cynorm_lrn_tile *t, int64_t done,
                                                     int stage) {
-    const int kind = cynorm_beta_kind(b->q.beta), terms = stage == FN(EDGE_TERMS), *range = terms ? b->terms : b->finish;
+    const int kind = cynorm_beta_kind(b->q.beta), terms = stage == FN(SLAB_TERMS), *range = terms ? b->terms : b->finish;
     const int joined = t->dst.streamed == t->count[1] * t->dst.stride[1];
     for (int j = range[0]; j < range[1]; j++)
         for (int last = 0; last < 2; last++) {
@@ -568,7 +567,7 @@ static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *
                 FN(store)(cell, FN(part_of_edge)(a->lead, last, out));
                 continue;
             }
-            if (stage == FN(EDGE_BACKWARD)) out = FN(diff_src_of)(&b->q, x, sum, FN(load)(b->weighted[j] + at * VL));
+            if (stage == FN(SLAB_BACKWARD)) out = FN(diff_src_of)(&b->q, x, sum, FN(load)(b->weighted[j] + at * VL));
             else out = FN(times_power)(x, omega, kind, b->q.beta, CYNORM_COMPUTE, NULL);
             FN(put_edge)(a->lead, last, b->dst[j] + at * b->dst_step, out,
                          joined && other >= t->begin && other < t->end ? &b->line : NULL, !last);
@@ -616,13 +615,13 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a, con
     }
     if (w->terms_needed) {
         FN(work_along)(b, w->terms, a);
-        if (a->lead) FN(slab_edges)(b, a, t, done, FN(EDGE_TERMS));
+        if (a->lead) FN(slab_edges)(b, a, t, done, FN(SLAB_TERMS));
         FN(sum_along_rows)(a, b->terms, 1);
         FN(clear_others)(b, b->terms, a->vectors);
         w->sums(&b->term_sums, a->cells, a->pitch, 0, a->vectors);
     }
     if (w->finishes) FN(work_along)(b, w->finish, a);
-    if (w->finishes && a->lead) FN(slab_edges)(b, a, t, done, backward ? FN(EDGE_BACKWARD) : FN(EDGE_FORWARD));
+    if (w->finishes && a->lead) FN(slab_edges)(b, a, t, done, backward ? FN(SLAB_BACKWARD) : FN(SLAB_FORWARD));
 }
 
 /* Slab c gives its squares, the slab `right` before it its terms, and the one another `left` before that is finished;
