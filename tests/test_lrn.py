@@ -843,6 +843,29 @@ def test_rows_of_pixels(dtype, images, width, channels, size, beta, isa):
 
 
 @each_dtype
+@pytest.mark.parametrize("beta", [0.75, 1.0, 0.6])
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("channels", [16, 17, 33, 50, 96, 1040])
+@pytest.mark.parametrize("nbytes", [1 << 15, 9 << 18])
+def test_runs_of_channels(nbytes, channels, size, beta, dtype, isa):
+    """Channels of pixels, one run of memory, are summed as planes are: in the cache or past it, wherever lines of dst begin and
+    in whatever lane pixels end; the last ones of a tile, too."""
+    pixels = nbytes // channels // dtype.itemsize
+    tensors = draw_pair((2, pixels, channels), dtype)
+    planes = [np.ascontiguousarray(tensor.transpose(0, 2, 1)) for tensor in tensors]
+    lrn, of_planes = (cynorm.LRN(size, 0.5, beta, layout=layout) for layout in ("NWC", "NCW"))
+    for way in "forward", "backward":
+        given = slice(1) if way == "forward" else slice(None, None, -1)
+        expected = getattr(of_planes, way)(*planes[given]).transpose(0, 2, 1)
+        for offset, threads in (0, 1), (1, 2), (3, 1), (4, 3), (13, 1):
+            out, room = place(np.zeros_like(tensors[0]), Memory(range(3), (1,) * 3, offset))
+            getattr(lrn, way)(*tensors[given], out=out, num_threads=threads)
+            assert_same_bits(take(out, room), expected)
+        copies = [tensor.copy() for tensor in tensors[given]]
+        assert_same_bits(getattr(lrn, way)(*copies, out=copies[0], num_threads=2), expected)
+
+
+@each_dtype
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_output_takes_the_memory_order_of_src(order, dtype):
     """A new output is dense, in the order of src's axes in memory."""

@@ -2,7 +2,7 @@
  *
  * Each way sums a tile's windows in lrn.h's order, and so gives the bits that lrn.h's own loop would. */
 
-enum { FN(BLOCKS) = 1, FN(COLUMNS), FN(ROWS), FN(PLANES), FN(WALKS), FN(SLABS) };
+enum { FN(BLOCKS) = 1, FN(COLUMNS), FN(ROWS), FN(RUNS), FN(PLANES), FN(WALKS), FN(SLABS) };
 
 /* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
@@ -16,7 +16,8 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
 }
 
 /* Which of the loops serve a tile, if any. Windows that lie
- *     along level 0                    ROWS      any that registers or scratch hold
+ *     along level 0                    RUNS      3 and 5, of rows that follow on, past the cache
+ *                                      ROWS      else any that registers or scratch hold
  *     along the stream                 COLUMNS   3 and 5 slabs backward, 7 to 31 both ways; BLOCKS: 3 and 5 else;
  *                                                SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells either way; SLABS, likewise
@@ -26,7 +27,7 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right)
-        return reach || FN(in_registers)(w) || FN(far)(w) ? FN(ROWS) : 0;
+        return FN(runs_serve)(t) ? FN(RUNS) : reach || FN(in_registers)(w) || FN(far)(w) ? FN(ROWS) : 0;
     const int plain = FN(plain)(t);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
@@ -41,6 +42,7 @@ static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
     switch (FN(kind_of)(t)) {
     case FN(BLOCKS): return FN(blocks_scratch)(t, backward);
     case FN(COLUMNS): return FN(columns_scratch)(t);
+    case FN(RUNS): /* the last of a tensor's tiles may be too short */
     case FN(ROWS): return FN(rows_scratch)(t);
     case FN(PLANES): return FN(planes_scratch)(t, backward);
     case FN(WALKS): return FN(walks_scratch)(t, backward);
@@ -60,6 +62,7 @@ static void FN(run_kernel)(const cynorm_lrn_tile *t, int kind, int backward) {
     case FN(BLOCKS): FN(lrn_blocks)(t, backward); break;
     case FN(COLUMNS): FN(lrn_columns)(t, backward); break;
     case FN(ROWS): FN(lrn_rows)(t, backward); break;
+    case FN(RUNS): FN(lrn_runs)(t, backward); break;
     case FN(PLANES): FN(lrn_planes)(t, backward); break;
     case FN(WALKS): FN(lrn_walks)(t, backward); break;
     case FN(SLABS): FN(lrn_slabs)(t, backward); break;

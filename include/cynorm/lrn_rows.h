@@ -8,9 +8,9 @@
 
 #ifndef CYNORM_LRN_ROWS_H
 #define CYNORM_LRN_ROWS_H
-/* Bytes of src worked on at once, where stores bypass the cache; bytes to what is prefetched to the first level, and about as
- * many to the second; vectors from a sum to the power that is taken in the same step. */
-enum { CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_NEAR = 512, CYNORM_ROW_AHEAD = 8192, CYNORM_ROW_LAG = 8 };
+/* Bytes of src worked on at once, where stores bypass the cache; bytes to what is prefetched; vectors from a sum to the power
+ * that is taken in the same step. */
+enum { CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_AHEAD = 6144, CYNORM_ROW_LAG = 8 };
 enum { CYNORM_FAR_WINDOW = 6 }; /* among the loops for windows, that of those which reach further than registers */
 #endif
 
@@ -44,14 +44,13 @@ typedef struct FN(cynorm_lrn_rows) {
     int late; /* of a wide window: how many steps its sums are late, with a vector of zeros behind each row; else 0 */
     across_t *across; /* or NULL */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
-    row_loop_t *both;                      /* omegas and powers at once, or NULL */
 } rows_t;
 
 /* ---- strips ---- */
 
 /* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
- * loops of their own, so short that the core looks several vectors ahead, or the first two one loop (omegas_and); what
- * one leaves for the next lies in the first-level cache, row after row. Where strips meet in a row, what the windows reach
+ * loops of their own, so short that the core looks several vectors ahead; what one leaves for the next lies in the
+ * first-level cache, row after row. Where strips meet in a row, what the windows reach
  * is made twice. Sums of a wide window, which are late, run on from row to row: there a vector of zeros lies behind each,
  * which none reaches across.
  * How many instructions there are is the limit, those that move registers and count vectors too. */
@@ -252,8 +251,7 @@ CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const cha
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         if (!k || !halves) {
-            __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 2);
-            __builtin_prefetch(diff + k * r->diff_step + CYNORM_ROW_NEAR, 0, 3);
+            __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 3);
         }
         x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
         g[k] = FN(get_of_some)(diff, r->diff_step, k, dtype, n, halves);
@@ -304,49 +302,24 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
 
 /* ---- window sums, and results ---- */
 
-/* Whether sums and powers may share a loop, for which there are registers, or whose divider leaves time; terms of half types
- * lose. */
-CYNORM_INLINE int FN(may_share)(int dtype, int backward) {
-    return dtype == CYNORM_COMPUTE ? CYNORM_BLOCKS_LATE || !CYNORM_ESTIMATES : CYNORM_BLOCKS_LATE && !backward;
-}
-
-/* What else the loop for omegas does. */
-enum { FN(ALONE), FN(AND_POWERS), FN(AND_TERMS) };
-
-/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. `more`: powers into dst,
- * or terms in place of omega, where rows are whole and follow one another in memory; of what was left CYNORM_ROW_LAG vectors
- * before, so that no chain is longer than a core sees ahead. `crossing`: r->across */
-CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega,
-                                  int dtype, int reach, int kind, int whole, int halves, int crossing) {
+/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. */
+CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega, int dtype,
+                                    int reach, int whole, int halves) {
     const rows_t copy = *given, *r = &copy; /* which no store might alias */
     const strip_t strip = *of, *s = &strip;
     const int64_t begin = from - (from > 0), end = to + (to < r->vectors); /* of the windows */
     sums_t sums = {0};
     vec next[2], sum[2];
-    vec *done = omega, *const last = omega + s->rows * (to - from) * (1 + halves);
-    const char *of_done = r->src + s->row * r->src_pitch + from * r->src_step;
-    const char *diff = more == FN(AND_TERMS) ? r->diff_dst + s->row * r->diff_pitch + from * r->diff_step : NULL;
-    char *dst = more == FN(AND_POWERS) ? r->dst + s->row * r->dst_pitch + from * r->dst_step : NULL;
-    across_t across = {.end = NULL};
-    if (crossing) across = *r->across;
     omega += begin - from - (reach > 0 ? 0 : FN(late)(reach)) + (begin - from) * halves;
 #define NEXT                                                                                                   \
     EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
     EACH_HALF next[h] *= next[h];                                                                              \
-    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
-    __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);                                                           \
+    __builtin_prefetch(src + r->src_ahead, 0, 3);                                                              \
     src += r->src_step, v++
 #define SUM                                                                                                    \
-    if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves);                                           \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves, NULL);                                     \
     else sum[0] = FN(wide_sum)(&sums, next[0], &r->window, reach, 0)
 #define PUT EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
-#define MORE(count)                                                                                            \
-    if (more == FN(AND_TERMS)) FN(terms_of_some)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves); \
-    else FN(powers_of_some)(r, &across, of_done, dst, done, 1, VL, count, dtype, kind, halves, crossing);       \
-    done += count, of_done += (halves ? 1 : count) * r->src_step;                                              \
-    if (more == FN(AND_TERMS)) diff += (halves ? 1 : count) * r->diff_step;                                    \
-    else dst += (halves ? 1 : count) * r->dst_step
-#define MAY_DO_MORE (more && omega - done >= CYNORM_ROW_LAG + 2 + 2 * halves)
     const char *src = r->src + s->row * r->src_pitch + begin * r->src_step;
     const int64_t src_gap = r->src_pitch - (end - begin) * r->src_step, steps = end - begin - (reach > 0);
     for (int64_t i = 0; i < s->rows; i++, src += src_gap) {
@@ -365,12 +338,6 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
             NEXT;
             SUM;
             PUT;
-            if (!MAY_DO_MORE) continue;
-            KEEP(done);
-            MORE(2);
-            if (halves) {
-                MORE(2);
-            }
         }
         if (steps & 1) {
             NEXT;
@@ -382,31 +349,14 @@ CYNORM_INLINE void FN(omegas_and)(int more, const rows_t *given, const strip_t *
             SUM;
             PUT;
         }
-        while (MAY_DO_MORE) {
-            MORE(2);
-        }
     }
     for (int j = 1; j < FN(late)(reach); j++) {
         SUM;
         PUT;
     }
-    while (more && done < last - 1) {
-        MORE(2);
-    }
-    if (more && !halves && done < last) {
-        MORE(1);
-    }
-    if (crossing) *r->across = across;
 #undef NEXT
 #undef SUM
 #undef PUT
-#undef MORE
-#undef MAY_DO_MORE
-}
-
-CYNORM_INLINE void FN(strip_omegas)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype,
-                                    int reach, int whole, int halves) {
-    FN(omegas_and)(FN(ALONE), r, s, from, to, omega, dtype, reach, 0, whole, halves, 0);
 }
 
 /* dst of the strip, whose terms begin at vector `from` and end at `to`; `crossing`: r->across */
@@ -420,7 +370,7 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
     if (crossing) across = *r->across;
     (void)to;
 #define SUM(cells)                                                                                             \
-    if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves);                                          \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves, NULL);                                          \
     else sum[0] = FN(wide_sum)(&sums, (cells)[0], &r->window, reach, 1)
 #define NEXT                                                                                                   \
     SUM(term);                                                                                                 \
@@ -509,8 +459,7 @@ CYNORM_INLINE void FN(far_omegas)(const rows_t *given, const strip_t *s, int64_t
         real *out = f.cells + VL + i * f.pitch;
         for (int64_t v = from - gap; v < begin; v++, out += VL) FN(store)(out, (vec){0});
         for (int64_t v = begin; v < end; v++, out += VL, src += r->src_step) {
-            __builtin_prefetch(src + r->src_ahead, 0, 2);
-            __builtin_prefetch(src + CYNORM_ROW_NEAR, 0, 3);
+            __builtin_prefetch(src + r->src_ahead, 0, 3);
             const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
             FN(store)(out, x * x);
         }
@@ -554,10 +503,6 @@ CYNORM_INLINE void FN(far_results)(const rows_t *given, const strip_t *s, int64_
 
 /* Omegas of a strip, then powers. */
 static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *at) {
-    if (r->both) {
-        r->both(r, s, from, to, at);
-        return;
-    }
     r->omegas(r, s, from, to, at);
     r->powers(r, s, from, to, at);
 }
@@ -576,8 +521,6 @@ static void FN(rows_backward)(const rows_t *r) {
         r->results(r, &s, from, to, term);
     }
 }
-#undef KEEP
-
 /* ---- compiled loops ---- */
 
 /* Loops of rows: for powers, which know no window, and for sums, which know no exponent. */
@@ -602,18 +545,6 @@ static void FN(rows_backward)(const rows_t *r) {
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 0);                                 \
         else if (cells >= -VL) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);              \
     }
-#define CYNORM_ROW_BOTH(T, direction, reach, more)                                                             \
-    CYNORM_ROW_LOOP(both_##T##_##direction##reach) {                                                           \
-        const int beta = CYNORM_BETA_THREE_QUARTERS;                                                           \
-        if (!FN(may_share)(CYNORM_##T, more == FN(AND_TERMS))) __builtin_unreachable();                        \
-        if (CYNORM_##T == CYNORM_BF16 && given->halves && given->across)                                       \
-            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 1, 1);                    \
-        else if (CYNORM_##T == CYNORM_BF16 && given->halves)                                                   \
-            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 1, 0);                    \
-        else if (more == FN(AND_POWERS) && FN(may_cross)(CYNORM_##T, 0) && given->across)                      \
-            FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 1);                    \
-        else FN(omegas_and)(more, given, s, from, to, at, CYNORM_##T, reach, beta, 1, 0, 0);                   \
-    }
 #define CYNORM_ROWS(T)                                                                                         \
     CYNORM_ROW_POWERS(T, powers, special, cynorm_special_beta(given->q.beta), 0)                               \
     CYNORM_ROW_POWERS(T, powers, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
@@ -621,10 +552,6 @@ static void FN(rows_backward)(const rows_t *r) {
     CYNORM_ROW_POWERS(T, terms, special, cynorm_special_beta(given->q.beta), 0)                                \
     CYNORM_ROW_POWERS(T, terms, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                          \
     CYNORM_ROW_POWERS(T, terms, any, CYNORM_BETA_ANY, 0)                                                       \
-    CYNORM_ROW_BOTH(T, forward, 1, FN(AND_POWERS))                                                             \
-    CYNORM_ROW_BOTH(T, forward, 2, FN(AND_POWERS))                                                             \
-    CYNORM_ROW_BOTH(T, backward, 1, FN(AND_TERMS))                                                             \
-    CYNORM_ROW_BOTH(T, backward, 2, FN(AND_TERMS))                                                             \
     CYNORM_WINDOWS(T, omegas)                                                                                  \
     CYNORM_WINDOWS(T, results)
 #if CYNORM_FAR_SERVES
@@ -661,17 +588,14 @@ enum { FN(reach_1) = 1, FN(reach_2) = 2 };
 #endif
 #define CYNORM_ROWS_OF(T)                                                                                      \
     [CYNORM_##T] = {{CYNORM_POWERS_OF(row_powers_##T), CYNORM_POWERS_OF(row_terms_##T)},                       \
-                    CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T),                            \
-                    {{FN(row_both_##T##_forward1), FN(row_both_##T##_forward2)},                               \
-                     {FN(row_both_##T##_backward1), FN(row_both_##T##_backward2)}}},
+                    CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T)},
 CYNORM_TYPES(CYNORM_ROWS)
 static const struct {
-    row_loop_t *powers[2][3], *omegas[CYNORM_FAR_WINDOW + 1], *results[CYNORM_FAR_WINDOW + 1], *both[2][2];
+    row_loop_t *powers[2][3], *omegas[CYNORM_FAR_WINDOW + 1], *results[CYNORM_FAR_WINDOW + 1];
 } FN(row_loops)[] = {CYNORM_TYPES(CYNORM_ROWS_OF)};
 #undef CYNORM_ROW_LOOP
 #undef CYNORM_ROW_POWERS
 #undef CYNORM_ROW_SUMS
-#undef CYNORM_ROW_BOTH
 #undef CYNORM_ROW_FAR
 #undef CYNORM_ROWS
 #undef CYNORM_ROWS_OF
@@ -750,7 +674,6 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
     r.last = cells - (r.vectors - 1) * lanes;
     r.whole = cells % VL == 0;
     int window = reach - 1;
-    const int may_share = FN(may_share)(dtype, backward) && t->streaming && loop == 1 && reach;
     r.margin = 1;
     if (!reach && FN(in_registers)(&t->window[0])) {
 #if CYNORM_PICKS
@@ -792,9 +715,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
             OPERAND(y, y, FN(Y));
             OPERAND(dst, dst, FN(DST));
 #undef OPERAND
-            const int one_loop = may_share && r.src_flat && (backward ? r.diff_flat : r.dst_flat);
-            r.both = one_loop ? FN(row_loops)[dtype].both[backward][window] : NULL;
-            r.strip = (t->streaming && !one_loop ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
+            r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
             if (window == CYNORM_FAR_WINDOW) r.strip -= 2 * r.margin;
             if (crossing) FN(go_across)(&across, r.dst, vector);
             if (backward) FN(rows_backward)(&r);
@@ -807,10 +728,3 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
     }
     if (crossing) FN(go_across)(&across, NULL, vector);
 }
-
-#undef rows_t
-#undef row_loop_t
-#undef strip_t
-#undef across_t
-#undef lines_t
-#undef far_t

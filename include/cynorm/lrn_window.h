@@ -100,24 +100,43 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
     return FN(sum_cells)(cell, reach);
 }
 
-/* Takes the next vector of cells; the window sums of the one before it. Of a window of five, the sum of the two
- * earliest cells is that of the middle and the next one, shifted. By halves, an even cell's neighbours are odd. */
-CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int reach, int halves) {
-    vec at[2] = {s->at[0], s->at[halves]}, pair[2], up[2];
-    EACH_HALF up[h] = FN(shifted)(at[h], at[h], next[h], 1);
-    if (reach == 1 && halves) {
-        sum[0] = at[1] + (at[0] + FN(shifted)(s->before[1], at[1], at[1], -1));
-        sum[1] = up[0] + (at[1] + at[0]);
-    } else if (reach == 1) {
-        sum[0] = up[0] + (at[0] + FN(shifted)(s->before[0], at[0], at[0], -1));
+/* Where a row's last cell lies within a vector, and the next row follows on: the lanes whose next cell is of the same row,
+ * and those whose next but one is. */
+#define edge_t FN(cynorm_lrn_edge)
+typedef struct { ivec next, second; } edge_t;
+
+/* The row's cells being the first n lanes. */
+static edge_t FN(edge_at)(int64_t n) {
+    return (edge_t){~FN(first)(n) | FN(first)(n - 1), ~FN(first)(n) | FN(first)(n - 2)};
+}
+
+/* Takes the next vector of cells; the window sums of the one before it, in which a row may end (else `edge` is NULL). Of a
+ * window of five, the sum of the two earliest cells is that of the middle and the next one, shifted. By halves, an even
+ * cell's neighbours are odd. What later cells find of earlier ones has nothing of the row that ended, but its zeros. */
+CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int reach, int halves, const edge_t *edge) {
+#define WITHIN(v, which) (edge ? (vec)((ivec)(v) & edge->which) : (v))
+#define BEGINNING(v, which, first) (edge ? (vec)(((ivec)(v) & edge->which) | ((ivec)(first) & ~edge->next)) : (v))
+    const vec at[2] = {s->at[0], s->at[halves]};
+    vec pair[2], up[2], within[2], before[2];
+    EACH_HALF up[h] = FN(shifted)(at[h], at[h], next[h], 1), within[h] = WITHIN(up[h], next);
+    if (reach == 1) {
+        EACH_HALF before[h] = WITHIN(at[h], next);
+        const vec down = FN(shifted)(s->before[halves], before[halves], before[halves], -1);
+        sum[0] = (halves ? at[1] : within[0]) + (at[0] + down);
+        if (halves) sum[1] = within[0] + (at[1] + at[0]);
     } else if (halves) {
-        pair[0] = at[1] + at[0], pair[1] = up[0] + at[1];
-        EACH_HALF sum[h] = up[h] + (pair[h] + FN(shifted)(s->before[h], pair[h], pair[h], -1));
+        pair[0] = at[1] + at[0], pair[1] = within[0] + at[1];
+        before[0] = WITHIN(pair[0], next), before[1] = BEGINNING(pair[1], next, up[0]);
+        EACH_HALF sum[h] = within[h] + (pair[h] + FN(shifted)(s->before[h], before[h], before[h], -1));
     } else {
-        pair[0] = up[0] + at[0];
-        sum[0] = FN(shifted)(at[0], at[0], next[0], 2) + (pair[0] + FN(shifted)(s->before[0], pair[0], pair[0], -2));
+        pair[0] = within[0] + at[0];
+        before[0] = BEGINNING(pair[0], second, up[0]);
+        sum[0] = WITHIN(FN(shifted)(at[0], at[0], next[0], 2), second) +
+                 (pair[0] + FN(shifted)(s->before[0], before[0], before[0], -2));
     }
-    EACH_HALF s->before[h] = reach == 1 ? at[h] : pair[h], s->at[h] = next[h];
+    EACH_HALF s->before[h] = before[h], s->at[h] = next[h];
+#undef WITHIN
+#undef BEGINNING
 }
 
 /* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */

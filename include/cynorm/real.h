@@ -44,6 +44,7 @@
 #include "lrn_columns.h"
 #include "lrn_slabs.h"
 #include "lrn_rows.h"
+#include "lrn_runs.h"
 #include "lrn_planes.h"
 #include "lrn_walks.h"
 #include "lrn_choice.h"
