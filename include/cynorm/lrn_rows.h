@@ -8,9 +8,7 @@
 
 #ifndef CYNORM_LRN_ROWS_H
 #define CYNORM_LRN_ROWS_H
-/* Bytes of src worked on at once, where stores bypass the cache; bytes to what is prefetched; vectors from a sum to the power
- * that is taken in the same step. */
-enum { CYNORM_ROW_STRIP_BYTES = 2048, CYNORM_ROW_AHEAD = 6144, CYNORM_ROW_LAG = 8 };
+enum { CYNORM_ROW_AHEAD = 6144 }; /* bytes to what is prefetched */
 enum { CYNORM_FAR_WINDOW = 6 }; /* among the loops for windows, that of those which reach further than registers */
 #endif
 
@@ -715,7 +713,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
             OPERAND(y, y, FN(Y));
             OPERAND(dst, dst, FN(DST));
 #undef OPERAND
-            r.strip = (t->streaming ? CYNORM_ROW_STRIP_BYTES / size : CYNORM_ROW_STRIP) / lanes;
+            r.strip = CYNORM_ROW_STRIP / lanes;
             if (window == CYNORM_FAR_WINDOW) r.strip -= 2 * r.margin;
             if (crossing) FN(go_across)(&across, r.dst, vector);
             if (backward) FN(rows_backward)(&r);

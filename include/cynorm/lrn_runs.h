@@ -1,5 +1,5 @@
-/* LRN with windows of 3 or 5 cells along level 0, where all rows follow one another in memory and dst goes past the cache.
- * A template, see types.h; formulas and tiles are lrn.h's.
+/* LRN with windows of 3 or 5 cells along level 0, where all rows follow one another in memory. A template, see types.h;
+ * formulas and tiles are lrn.h's.
  *
  * All rows are one run of vectors, which begin where dst can take them: at lines. Rows need not, as NumPy's arrays do not:
  * one ends within a vector that begins the next, then. Of each row one vector keeps windows from what lies across its end
@@ -234,8 +234,8 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
     if (CYNORM_VBYTES != 64 && s.step != CYNORM_VBYTES) return 0;
     if (s.before % cell || s.lanes < VL || s.bytes < 4 * s.step) return 0;
     if (!s.halves && (first < reach || (s.lanes == VL && first == 1))) return 0;
-    /* where rows are whole vectors, strips of them have less to set up, and in the cache are as fast backward, if lanes can be
-     * picked; as they are with any exponent, for which these loops lack registers, or half types lines of one store */
+    /* where rows are whole vectors, strips of them are as fast in the cache backward, if lanes can be picked, and have less to
+     * set up; and faster with any exponent, for which there are too few registers here, or which takes lines in two parts */
     const int any = FN(loop_of_beta)(t, 1) == 2 && (dtype != CYNORM_COMPUTE || (CYNORM_VBYTES == 32 && !CYNORM_DOUBLE));
     const int cached = !t->streaming && ((backward && CYNORM_PICKS) || s.bytes < 256 * s.step);
     if (s.lanes % VL == 0 && (any || cached)) return 0;
@@ -246,7 +246,10 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
 
 /* The ends of a run, as many vectors as its windows reach there, with zeros beyond. */
 enum { FN(RUN_END) = 5 * CYNORM_VBYTES };
-typedef struct { char src[FN(RUN_END)], diff_dst[FN(RUN_END)], dst[FN(RUN_END)]; } FN(run_end);
+#define run_end_t FN(cynorm_lrn_run_end)
+typedef struct {
+    char src[FN(RUN_END)], diff_dst[FN(RUN_END)], dst[FN(RUN_END)];
+} __attribute__((aligned(64))) run_end_t; /* as stores past the cache ask for */
 
 static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype, reach = FN(constant_reach)(&t->window[0]);
@@ -258,13 +261,16 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
     vec scratch[2 * FN(STRIP_VECTORS)];
     rowrun_t u = {.r = {.q = FN(coefficients_of)(t), .src_ahead = CYNORM_ROW_AHEAD, .diff_ahead = CYNORM_ROW_AHEAD,
                         .halves = halves, .streaming = t->streaming},
-                  .whole = s.lanes / VL, .rest = s.lanes % VL,
-                  .alike = t->streaming && s.lanes % VL == 0 && first > 1, .squares_end = {0, u.edge + first}, .terms_end = {1, u.edge + first},
+                  .whole = s.lanes / VL, .rest = s.lanes % VL, .alike = t->streaming && s.lanes % VL == 0 && first > 1,
+                  .squares_end = {0, u.edge + first}, .terms_end = {1, u.edge + first},
                   .scratch = scratch + FN(STRIP_MARGIN)};
-    FN(run_end) end = {{0}};
+    run_end_t end = {{0}};
     for (int i = 1; i < VL + 2; i++) u.edge[i] = FN(edge_at)(i);
 #define AT(name, v) (t->name.data + t->begin * t->name.streamed - before + (v) * step)
 #define END(name, v) (end.name + (v) * step)
+#define LEAVE(v, from, skip, n)                                                                                \
+    if (t->streaming) cynorm_stream_copy(AT(dst, v) + (skip), END(dst, from) + (skip), n);                     \
+    else memcpy(AT(dst, v) + (skip), END(dst, from) + (skip), (size_t)(n))
     /* vectors 0 and 1, and 2 for their windows */
     memcpy(END(src, 1) + before, AT(src, 0) + before, (size_t)(3 * step - before));
     if (backward) memcpy(END(diff_dst, 1) + before, AT(diff_dst, 0) + before, (size_t)(2 * step - before));
@@ -273,17 +279,18 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
         u.squares[1][h] = x * x, u.scratch[FN(WEIGHTED) - 1 - h] = (vec){0};
     }
     run(&u, 2, END(src, 1), END(diff_dst, 1), END(dst, 1));
-    cynorm_stream_copy(AT(dst, 0) + before, END(dst, 1) + before, (2 - backward) * step - before);
+    LEAVE(0, 1, before, (2 - backward) * step - before);
     run(&u, last - 3, AT(src, 2), backward ? AT(diff_dst, 2) : NULL, AT(dst, 2));
     /* the last two, and the one before for its dst; behind them zeros */
-    end = (FN(run_end)){{0}};
+    end = (run_end_t){{0}};
     memcpy(END(src, 0), AT(src, last - 2), (size_t)(2 * step + tail));
     if (backward) memcpy(END(diff_dst, 1), AT(diff_dst, last - 1), (size_t)(step + tail));
     run(&u, 3, END(src, 1), END(diff_dst, 1), END(dst, 1));
     const int64_t from = 1 - backward;
-    cynorm_stream_copy(AT(dst, last - 2 + from), END(dst, from), (2 - from) * step + tail);
+    LEAVE(last - 2 + from, from, 0, (2 - from) * step + tail);
 #undef AT
 #undef END
+#undef LEAVE
 }
 
 #undef rows_t
@@ -296,4 +303,5 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
 #undef run_loop_t
 #undef row_end_t
 #undef run_shape_t
+#undef run_end_t
 #undef far_t
