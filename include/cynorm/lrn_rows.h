@@ -221,9 +221,9 @@ CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t 
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
     at += (count) * apart
-#define SOME(until, n, count)                                                                                   \
+#define SOME(until, n, count)                                                                                  \
     while (v < (until)) {                                                                                      \
-        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing);           \
+        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing);          \
         ADVANCE(count);                                                                                        \
     }
         if (!halves && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER) /* a longer chain */
@@ -283,9 +283,9 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
     if (y) y += r->y_step;                                                                                     \
     at += (count) * apart
-#define SOME(until, n, count)                                                                                   \
+#define SOME(until, n, count)                                                                                  \
     while (v < (until)) {                                                                                      \
-        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves);                           \
+        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves);                          \
         ADVANCE(count);                                                                                        \
     }
         if (!halves && !y && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER)
@@ -310,7 +310,7 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
     vec next[2], sum[2];
     omega += begin - from - (reach > 0 ? 0 : FN(late)(reach)) + (begin - from) * halves;
 #define NEXT                                                                                                   \
-    EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                      \
+    EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                     \
     EACH_HALF next[h] *= next[h];                                                                              \
     __builtin_prefetch(src + r->src_ahead, 0, 3);                                                              \
     src += r->src_step, v++
@@ -368,18 +368,18 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
     if (crossing) across = *r->across;
     (void)to;
 #define SUM(cells)                                                                                             \
-    if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves, NULL);                                          \
+    if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves, NULL);                                    \
     else sum[0] = FN(wide_sum)(&sums, (cells)[0], &r->window, reach, 1)
 #define NEXT                                                                                                   \
     SUM(term);                                                                                                 \
     term += 1 + halves
 #define PUT(at)                                                                                                \
     EACH_HALF {                                                                                                \
-        const vec x = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                        \
+        const vec x = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                       \
         out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[FN(WEIGHTED) + h]);                                    \
     }                                                                                                          \
     if (crossing) FN(put_across)(&across, dst, out, dtype, halves);                                            \
-    else FN(put_of_some)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);            \
+    else FN(put_of_some)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);           \
     src += r->src_step, dst += r->dst_step, v++
 #define PUT_LATE PUT(term - (1 + FN(late)(reach)) * (1 + halves))
     const int64_t vectors = s->to - s->from, steps = vectors - (reach > 0 && s->to == r->vectors);

@@ -71,23 +71,23 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
         LOAD(x);
     }
 #define OMEGA(edge)                                                                                            \
-    EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, VL, halves);                                          \
+    EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, VL, halves);                                         \
     EACH_HALF next[h] *= next[h];                                                                              \
     __builtin_prefetch(src + r->src_ahead, 0, 3);                                                              \
     src += r->src_step;                                                                                        \
-    FN(narrow_sums)(sum, &squares, next, reach, halves, edge);                                                  \
+    FN(narrow_sums)(sum, &squares, next, reach, halves, edge);                                                 \
     EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
 #define POWERS(count)                                                                                          \
-    if (backward) FN(terms_of_some)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves);           \
-    else FN(powers_of_some)(r, NULL, of_done, dst, done, 1, VL, count, dtype, kind, halves, 0);                 \
+    if (backward) FN(terms_of_some)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves);          \
+    else FN(powers_of_some)(r, NULL, of_done, dst, done, 1, VL, count, dtype, kind, halves, 0);                \
     done += count, of_done += (halves ? 1 : count) * r->src_step;                                              \
     if (backward) diff += (halves ? 1 : count) * r->diff_step;                                                 \
     else dst += (halves ? 1 : count) * r->dst_step
 #define RESULT(edge)                                                                                           \
-    FN(narrow_sums)(sum, &terms, term, reach, halves, edge);                                                    \
+    FN(narrow_sums)(sum, &terms, term, reach, halves, edge);                                                   \
     LOAD(later); /* behind a store that it seems to overlap, 4 KB apart, it would wait for that */             \
     EACH_HALF out[h] = FN(diff_src_of)(&r->q, x[h], sum[h], term[FN(WEIGHTED) - 1 - halves + h]), x[h] = later[h]; \
-    FN(put_of_some)(dst, 0, out, 1 + halves, dtype, VL, r->streaming, halves);                                             \
+    FN(put_of_some)(dst, 0, out, 1 + halves, dtype, VL, r->streaming, halves);                                 \
     dst += r->dst_step, term += 1 + halves
 #define AT_END(what, end)                                                                                      \
     what(alike ? &edge : end.edge);                                                                            \
