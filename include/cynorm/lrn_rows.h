@@ -48,9 +48,8 @@ typedef struct FN(cynorm_lrn_rows) {
 
 /* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
  * loops of their own, so short that the core looks several vectors ahead; what one leaves for the next lies in the
- * first-level cache, row after row. Where strips meet in a row, what the windows reach
- * is made twice. Sums of a wide window, which are late, run on from row to row: there a vector of zeros lies behind each,
- * which none reaches across.
+ * first-level cache, row after row. Where strips meet in a row, what the windows reach is made twice. Sums of a wide
+ * window, which are late, run on from row to row: there a vector of zeros lies behind each, which none reaches across.
  * How many instructions there are is the limit, those that move registers and count vectors too. */
 enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
 enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };

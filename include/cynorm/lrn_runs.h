@@ -39,6 +39,8 @@ CYNORM_INLINE void FN(next_end)(row_end_t *end, const rowrun_t *u, int64_t whole
 /* Vectors of scratch that a loop goes on with before what it still needs is moved to the front; from an omega to its power,
  * from a term to its sum, so that no chain is longer than a core sees ahead. */
 enum { FN(RUN_STRIP) = 48, FN(RUN_LAG) = 8, FN(RUN_TERM_LAG) = 6 };
+_Static_assert(FN(STRIP_MARGIN) + FN(RUN_STRIP) + FN(RUN_LAG) + FN(RUN_TERM_LAG) + 2 * CYNORM_TOGETHER <= FN(STRIP_VECTORS),
+               "of scratch, what a strip makes and what the one before left");
 
 /* dst of n vectors or, backward, of as many from the one before on. Sums, powers and results of different vectors share a
  * loop: stores past the cache, of which a burst would wait for memory, leave evenly between loads. `alike`: all rows end in
@@ -238,10 +240,7 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
      * set up; and faster with any exponent, for which there are too few registers here, or which takes lines in two parts */
     const int any = FN(loop_of_beta)(t, 1) == 2 && (dtype != CYNORM_COMPUTE || (CYNORM_VBYTES == 32 && !CYNORM_DOUBLE));
     const int cached = !t->streaming && ((backward && CYNORM_PICKS) || s.bytes < 256 * s.step);
-    if (s.lanes % VL == 0 && (any || cached)) return 0;
-    /* where loads seem to overlap what was just stored, 4 KB apart, they wait for it */
-    const int64_t ahead = (t->dst.data - t->src.data) & 4095;
-    return !(ahead & 63 && ahead > 64 && ahead < 2048);
+    return s.lanes % VL || !(any || cached);
 }
 
 /* The ends of a run, as many vectors as its windows reach there, with zeros beyond. */

@@ -14,8 +14,8 @@
 #define CYNORM_LRN_WALKS_H
 /* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, what a walk may keep
  * to take a row at once, and what it keeps for each part if not, where memory is the limit, or for more than a row at a time,
- * if there are no parts; the steps that each stage takes
- * there, of a part, and of a row at once, of half types too; lines that rows of a block share with each other. */
+ * if there are no parts; the steps that each stage takes there, of a part, and of a row at once, of half types too; lines
+ * that rows of a block share with each other. */
 enum {
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
     CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
