@@ -866,6 +866,26 @@ def test_runs_of_channels(nbytes, channels, size, beta, dtype, isa):
 
 
 @each_dtype
+@pytest.mark.parametrize("beta", [0.75, 0.6])
+@pytest.mark.parametrize("size", [5, 9, 31])
+@pytest.mark.parametrize("channels", [32, 192, 528, 1040])
+@pytest.mark.parametrize("block", [8, 16])
+def test_blocks_of_channels(block, channels, size, beta, dtype, isa):
+    """Channels in blocks, which lie a multiple of 4 KB apart or not, are summed as those of a pixel that follow on are."""
+    blocked, channels_last = (cynorm.LRN(size, 0.5, beta, layout=layout) for layout in (f"nCw{block}c", "NWC"))
+    for pixels in 67, 512:
+        tensors = draw_pair((1, pixels, channels), dtype)
+        blocks = [np.ascontiguousarray(tensor.reshape(1, pixels, -1, block).swapaxes(1, 2)) for tensor in tensors]
+        for way in "forward", "backward":
+            given = slice(1) if way == "forward" else slice(None, None, -1)
+            expected = getattr(channels_last, way)(*tensors[given]).reshape(1, pixels, -1, block).swapaxes(1, 2)
+            for threads in 1, 3:
+                assert_same_bits(getattr(blocked, way)(*blocks[given], num_threads=threads), expected)
+            copies = [tensor.copy() for tensor in blocks[given]]
+            assert_same_bits(getattr(blocked, way)(*copies, out=copies[0], num_threads=2), expected)
+
+
+@each_dtype
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_output_takes_the_memory_order_of_src(order, dtype):
     """A new output is dense, in the order of src's axes in memory."""

@@ -38,7 +38,7 @@ typedef struct FN(cynorm_lrn_rows) {
     int streaming, halves; /* whether "a vector" is two that lie side by side, their even elements and their odd ones */
     int whole; /* whether all vectors are */
     int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
-    int columns; /* whether loops that know no window may go by columns */
+    int columns, keeps; /* whether loops that know no window may go by columns, and leave src in scratch for results */
     int late; /* of a wide window: how many steps its sums are late, with a vector of zeros behind each row; else 0 */
     across_t *across; /* or NULL */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
@@ -52,8 +52,9 @@ typedef struct FN(cynorm_lrn_rows) {
  * window, which are late, run on from row to row: there a vector of zeros lies behind each, which none reaches across.
  * How many instructions there are is the limit, those that move registers and count vectors too. */
 enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
-enum { FN(STRIP_VECTORS) = CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
-enum { FN(WEIGHTED) = FN(STRIP_VECTORS) }; /* from a term to what its diff_dst adds to diff_src */
+enum { FN(STRIP_VECTORS) = 2 * CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
+/* from a term to what its diff_dst adds to diff_src, and to its src */
+enum { FN(WEIGHTED) = FN(STRIP_VECTORS), FN(KEPT_SRC) = 2 * FN(STRIP_VECTORS) };
 
 CYNORM_INLINE strip_t FN(strips_of)(const rows_t *r) {
     const int64_t each = r->vectors + r->margin;
@@ -158,18 +159,22 @@ static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
 /* ---- powers and terms, for which no window counts ---- */
 
 /* Loops that know no window take vectors as they lie in memory, by lines: all rows, where these follow one another; else
- * rows or, where these are shorter, columns: then steps and pitches change places. */
+ * rows or, of blocks of channels, columns: then steps and pitches change places. Blocks often lie a multiple of 4 KB apart:
+ * along a row, each load would wait for the store before it, which it seems to follow. So results take src from scratch. */
 #define lines_t FN(cynorm_lrn_lines)
 typedef struct {
     int64_t first, lines, from, vectors, full; /* of the operands; of a line, and as many of these are whole */
     int64_t line, apart; /* in scratch, from a line to the next, from a vector to the next */
 } lines_t;
 
+/* From a row to the next in scratch: behind one for wide windows lie zeros. */
+CYNORM_INLINE int64_t FN(row_in_scratch)(const rows_t *r, int64_t from, int64_t to) { return to - from + (r->late > 0); }
+
 CYNORM_INLINE lines_t FN(rows_as_lines)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, int flat, int whole,
                                         int halves) {
     const int64_t width = to - from, full = whole || r->whole || to < r->vectors ? width : width - 1;
     if (flat) return (lines_t){s->row, 1, from, s->rows * width, s->rows * width, 0, 1};
-    return (lines_t){s->row, s->rows, from, width, full, width * (1 + halves) + (r->late > 0), 1};
+    return (lines_t){s->row, s->rows, from, width, full, FN(row_in_scratch)(r, from, to) + width * halves, 1};
 }
 
 CYNORM_INLINE lines_t FN(columns_as_lines)(rows_t *r, const strip_t *s, int64_t from, int64_t to) {
@@ -180,13 +185,11 @@ CYNORM_INLINE lines_t FN(columns_as_lines)(rows_t *r, const strip_t *s, int64_t 
     TURN(diff);
     TURN(dst);
 #undef TURN
-    return (lines_t){from, to - from, s->row, s->rows, s->rows, 1, to - from};
+    return (lines_t){from, to - from, s->row, s->rows, s->rows, 1, FN(row_in_scratch)(r, from, to)};
 }
 
-/* Whether the loops for whole vectors go by columns. */
-CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s, int64_t from, int64_t to) {
-    return r->columns && to - from < s->rows;
-}
+/* Whether loops that know no window go by columns. */
+CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s) { return r->columns && s->rows > 1; }
 
 CYNORM_INLINE void FN(powers_of_some)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
                                      int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int crossing) {
@@ -242,7 +245,7 @@ CYNORM_INLINE void FN(strip_powers)(const rows_t *r, const strip_t *s, int64_t f
 }
 
 CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
-                                    int64_t apart, int64_t n, int count, int dtype, int kind, int halves) {
+                                    int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int keeps) {
     vec x[CYNORM_TOGETHER], g[CYNORM_TOGETHER], omega[CYNORM_TOGETHER], given[CYNORM_TOGETHER];
     vec t[CYNORM_TOGETHER], weighted[CYNORM_TOGETHER];
 #pragma GCC unroll 4
@@ -260,6 +263,7 @@ CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const cha
     for (int k = 0; k < count; k++) {
         term[k * apart] = FN(part)(t[k], (vec){0}, n);
         term[FN(WEIGHTED) + k * apart] = weighted[k];
+        if (keeps) term[FN(KEPT_SRC) + k * apart] = x[k];
     }
 }
 
@@ -271,6 +275,7 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
                               : FN(rows_as_lines)(&copy, s, from, to, flat, whole, halves);
     const rows_t *r = &copy;
+    const int keeps = columns && dtype == CYNORM_COMPUTE;
     const int64_t apart = columns ? l.apart : 1;
     for (int64_t i = 0; i < l.lines; i++) {
         const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
@@ -284,7 +289,7 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
     at += (count) * apart
 #define SOME(until, n, count)                                                                                  \
     while (v < (until)) {                                                                                      \
-        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves);                          \
+        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves, keeps);                   \
         ADVANCE(count);                                                                                        \
     }
         if (!halves && !y && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER)
@@ -292,9 +297,11 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
         SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
 #undef ADVANCE
 #undef SOME
-        if (r->late) *at = (vec){0};
     }
-    for (int j = 0; j < r->late; j++) term[l.lines * l.line + j] = (vec){0};
+    if (!r->late) return;
+    const int64_t row = FN(row_in_scratch)(r, from, to), end = s->rows * row;
+    for (int64_t i = row - 1; i < end; i += row) term[i] = (vec){0};
+    for (int j = 0; j < r->late; j++) term[end + j] = (vec){0};
 }
 
 /* ---- window sums, and results ---- */
@@ -510,12 +517,19 @@ static void FN(rows_forward)(const rows_t *r) {
 }
 
 static void FN(rows_backward)(const rows_t *r) {
-    vec scratch[2 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
+    vec scratch[3 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
+    rows_t kept = *r; /* whose src is in scratch */
+    kept.src_step = sizeof(vec);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
         const int64_t from = s.from > r->margin ? s.from - r->margin : 0; /* what windows reach */
         const int64_t to = r->vectors - s.to > r->margin ? s.to + r->margin : r->vectors;
         FN(strip_to_powers)(r, &s, from, to, term);
-        r->results(r, &s, from, to, term);
+        const int in_scratch = r->keeps && FN(by_columns)(r, &s);
+        if (in_scratch) {
+            kept.src_pitch = FN(row_in_scratch)(r, from, to) * kept.src_step;
+            kept.src = (const char *)(term + FN(KEPT_SRC)) - s.row * kept.src_pitch - from * kept.src_step;
+        }
+        r->results(in_scratch ? &kept : r, &s, from, to, term);
     }
 }
 /* ---- compiled loops ---- */
@@ -529,8 +543,8 @@ static void FN(rows_backward)(const rows_t *r) {
         const int beta = kind;                                                                                 \
         if (CYNORM_##T == CYNORM_BF16 && whole && given->halves)                                               \
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 1, 0);                           \
-        else if (whole && FN(by_columns)(given, s, from, to))                                                  \
-            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 1);                           \
+        else if (FN(by_columns)(given, s))                                                                     \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, 1, 0, 1);                               \
         else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 0);                          \
     }
 #define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
@@ -601,6 +615,12 @@ static const struct {
 #undef CYNORM_FAR_OF
 
 /* ---- tiles ---- */
+
+/* Vectors of a strip by columns: of four rows at least, up to twice as many as of others. */
+static int64_t FN(strip_of_columns)(const rows_t *r) {
+    const int64_t least = CYNORM_ROW_STRIP / VL, rows = 4 * (r->vectors + r->margin);
+    return rows < least ? least : rows < 2 * least ? rows : 2 * least;
+}
 
 /* Whether the sums of a window in a row, where it is no constant, are made in registers; or in scratch, which wins from 10
  * cells on. */
@@ -681,7 +701,8 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
         r.left = t->window[0].left, r.right = t->window[0].right, window = CYNORM_FAR_WINDOW;
         r.margin = ((r.left > r.right ? r.left : r.right) + VL - 1) / VL;
     }
-    r.columns = joint && !r.late;
+    r.columns = joint && r.whole && !t->y.data;
+    r.keeps = r.columns && dtype == CYNORM_COMPUTE;
     r.omegas = FN(row_loops)[dtype].omegas[window];
     r.powers = FN(row_loops)[dtype].powers[backward][loop];
     r.results = FN(row_loops)[dtype].results[window];
@@ -714,6 +735,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
 #undef OPERAND
             r.strip = CYNORM_ROW_STRIP / lanes;
             if (window == CYNORM_FAR_WINDOW) r.strip -= 2 * r.margin;
+            else if (r.columns) r.strip = FN(strip_of_columns)(&r);
             if (crossing) FN(go_across)(&across, r.dst, vector);
             if (backward) FN(rows_backward)(&r);
             else FN(rows_forward)(&r);
