@@ -110,13 +110,19 @@ CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, in
 #define passing_t FN(cynorm_lrn_passing)
 typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_BLOCK]; } passing_t;
 
-CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach,
-                                    int part) {
+/* A vector of src of each slab but the last ones, for the stages after the first, or NULL: the lines of slabs that lie a power of
+ * two apart do not stay in the first-level cache until these read them again. */
+#define again_t FN(cynorm_lrn_again)
+typedef struct { vec x[CYNORM_BLOCK + CYNORM_REACH]; } again_t;
+
+CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, again_t *again, int64_t i, int64_t n, int dtype,
+                                    int reach, int part) {
     const int64_t at = i * cynorm_itemsize(dtype);
     vec s[CYNORM_BLOCK + 2 * CYNORM_REACH];
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK + 2 * reach; j++) {
         const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
+        if (again && j < CYNORM_BLOCK + reach) again->x[j] = x;
         s[j] = x * x;
     }
 #pragma GCC unroll 8
@@ -126,8 +132,8 @@ CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, int64_t i, i
     }
 }
 
-CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, int64_t i, int64_t n, int dtype, int reach, int kind,
-                                   int together, int part) {
+CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, const again_t *again, int64_t i, int64_t n, int dtype,
+                                   int reach, int kind, int together, int part) {
     const int64_t at = i * cynorm_itemsize(dtype);
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j += together) {
@@ -136,7 +142,7 @@ CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, int64_t i, in
         for (int k = 0; k < together; k++) {
             if (part != FN(ODD)) __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
             g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
-            x[k] = FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
+            x[k] = again ? again->x[reach + j + k] : FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
         }
         FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j);
     }
@@ -145,8 +151,8 @@ CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, int64_t i, in
         for (int j = 0; j < CYNORM_BLOCK; j++) p->terms[j] = (vec)((ivec)p->terms[j] & b->exists[j]);
 }
 
-CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, int64_t i, int64_t n, int dtype, int reach,
-                                    int part, leaving_t *l, int way) {
+CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, const again_t *again, int64_t i, int64_t n,
+                                    int dtype, int reach, int part, leaving_t *l, int way) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
     vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
@@ -163,7 +169,7 @@ CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, int64_
     if (way == CYNORM_BLOCKS_ANY && !b->finish) return;
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j++) {
-        const vec x = FN(get_part)(b->src[j] + at, dtype, n, part);
+        const vec x = again ? again->x[j] : FN(get_part)(b->src[j] + at, dtype, n, part);
         const vec out = FN(diff_src_of)(&b->q, x, FN(sum_cells)(terms + j, reach), weighted[j]);
         FN(leave)(b, l, j, at, out, dtype, n, part, way);
     }
@@ -172,9 +178,9 @@ CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, int64_
 CYNORM_INLINE void FN(block_backward)(const block_t *b, leaving_t *l, int64_t i, int64_t n, int dtype, int reach, int kind,
                                       int together, int way) {
     passing_t p;
-    FN(block_omegas)(b, &p, i, n, dtype, reach, FN(ALL));
-    FN(block_terms)(b, &p, i, n, dtype, reach, kind, together, FN(ALL));
-    FN(block_finish)(b, &p, i, n, dtype, reach, FN(ALL), l, way);
+    FN(block_omegas)(b, &p, NULL, i, n, dtype, reach, FN(ALL));
+    FN(block_terms)(b, &p, NULL, i, n, dtype, reach, kind, together, FN(ALL));
+    FN(block_finish)(b, &p, NULL, i, n, dtype, reach, FN(ALL), l, way);
 }
 
 /* Where memory is the limit, the stages of a vector, each a step after the one before: what comes late holds up nothing else. */
@@ -182,11 +188,13 @@ CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, leaving_t *l, i
                                                int way) {
     const int64_t steps = b->length / VL;
     passing_t p = {{{0}}};
+    again_t again[4];
     for (int64_t t = 0; t < steps + 2; t++) {
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, t * VL * cynorm_itemsize(dtype));
-        if (t >= 2) FN(block_finish)(b, &p, (t - 2) * VL, VL, dtype, reach, FN(ALL), l, way);
-        if (t >= 1 && t <= steps) FN(block_terms)(b, &p, (t - 1) * VL, VL, dtype, reach, kind, together, FN(ALL));
-        if (t < steps) FN(block_omegas)(b, &p, t * VL, VL, dtype, reach, FN(ALL));
+        if (t >= 2) FN(block_finish)(b, &p, &again[(t - 2) & 3], (t - 2) * VL, VL, dtype, reach, FN(ALL), l, way);
+        if (t >= 1 && t <= steps)
+            FN(block_terms)(b, &p, &again[(t - 1) & 3], (t - 1) * VL, VL, dtype, reach, kind, together, FN(ALL));
+        if (t < steps) FN(block_omegas)(b, &p, &again[t & 3], t * VL, VL, dtype, reach, FN(ALL));
     }
     return steps * VL;
 }
@@ -201,12 +209,12 @@ CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, leaving_t *l
     for (; i + 2 * VL <= b->length; i += 2 * VL) {
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
         if (way != CYNORM_BLOCKS_SEAMED && !halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
-        FN(block_omegas)(b, &p, i, VL, dtype, reach, one);
-        FN(block_omegas)(b, &q, i + apart, VL, dtype, reach, other);
-        FN(block_terms)(b, &p, i, VL, dtype, reach, kind, together, one);
-        FN(block_terms)(b, &q, i + apart, VL, dtype, reach, kind, together, other);
-        FN(block_finish)(b, &p, i, VL, dtype, reach, one, l, way);
-        FN(block_finish)(b, &q, i + apart, VL, dtype, reach, other, l, way);
+        FN(block_omegas)(b, &p, NULL, i, VL, dtype, reach, one);
+        FN(block_omegas)(b, &q, NULL, i + apart, VL, dtype, reach, other);
+        FN(block_terms)(b, &p, NULL, i, VL, dtype, reach, kind, together, one);
+        FN(block_terms)(b, &q, NULL, i + apart, VL, dtype, reach, kind, together, other);
+        FN(block_finish)(b, &p, NULL, i, VL, dtype, reach, one, l, way);
+        FN(block_finish)(b, &q, NULL, i + apart, VL, dtype, reach, other, l, way);
     }
     return i;
 }
@@ -305,4 +313,5 @@ static void FN(lrn_blocks)(const cynorm_lrn_tile *t, int backward) { FN(each_run
 
 #undef block_t
 #undef passing_t
+#undef again_t
 #undef leaving_t
