@@ -77,7 +77,6 @@ cdef enum:
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
     SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
     REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
-    SHORT_SLAB = 1 << 14            # bytes of kept rows whose results are fetched an image ahead, at most
     SHORT_UNIT = 1 << 14            # bytes of a unit of several blocks at most,
     JOINED_UNIT = 1 << 17           # or, where TASKS units are left
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
@@ -177,6 +176,7 @@ ctypedef struct plan_t:
     int64_t parts                   # of these, and of coefficients: those of blocks may follow on
     int64_t padding                 # statistics at the end of the last unit whose results are zeros
     int packing                     # how often a view is packed or unpacked
+    bint cached                     # tensors so small that they stay in the second-level cache
 
 ctypedef struct state_t:
     const plan_t *plan
@@ -509,7 +509,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
                 call.data[CYNORM_BN_DIFF_ADD] != NULL
                 and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= streaming_from and not in_place
-    t.fetching = nbytes >= LARGE and not t.streaming
+    plan.cached = nbytes < LARGE and not t.streaming
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]
@@ -809,8 +809,6 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         t.last_images = min(ceil_div(CYNORM_BN_KEPT_AHEAD, slab), plan.reduced[0].extent - 1)
         fetch_ahead(&t, plan, 0, CYNORM_BN_SRC)
         fetch_ahead(&t, plan, 1, CYNORM_BN_DIFF_DST)
-        if slab <= SHORT_SLAB:
-            fetch_ahead(&t, plan, 2, CYNORM_BN_DST)
     other = chunk / plan.groups_cuts * plan.others_cut
     end = min(other + plan.others_cut, plan.others)
     while other < end:
@@ -917,11 +915,10 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
     cdef int status = 0
     cdef int *failed = &status
     cdef char *scratch = NULL
-    cdef bint cached = not s.plan.tile.streaming and not s.plan.tile.fetching
     s.summed = <int64_t *>calloc(s.plan.units, sizeof(int64_t))
     if s.summed == NULL:
         return -1
-    if open_tasks(&s.tasks, s.plan.units * (1 if s.by_units else s.plan.chunks), s.phases, team, cached) < 0:
+    if open_tasks(&s.tasks, s.plan.units * (1 if s.by_units else s.plan.chunks), s.phases, team, s.plan.cached) < 0:
         free(s.summed)
         return -1
     if team == 1:

@@ -135,12 +135,12 @@ cdef extern from "cynorm/cynorm.h" nogil:
         const void *slope
         const void *offset
         void *sums
-        int64_t next[3]
-        int64_t jump[3]
+        int64_t next[2]
+        int64_t jump[2]
         int64_t last_images
         cynorm_activation activation
         double parameter[2]
-        int streaming, fetching
+        int streaming
         void *scratch
 
     ctypedef struct cynorm_bn_unit:

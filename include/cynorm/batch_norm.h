@@ -40,9 +40,8 @@ enum {
     CYNORM_BN_RUN = 16,          /* as many terms of a half type's gradient are added before they are widened */
     CYNORM_BN_PAIRED = 128,      /* rows at least that are taken by twos */
     CYNORM_BN_AHEAD = 4096,      /* bytes that are prefetched ahead of rows of one statistic each; */
-    CYNORM_BN_OUT_AHEAD = 2048,  /* ahead of results that stay in the cache; */
-    CYNORM_BN_PIECE = 4096,      /* bytes at most of a kept row's piece whose sums stay in the first-level cache; up to four rows */
-    CYNORM_BN_PIECES = 8192,     /* of as many bytes add to them together */
+    CYNORM_BN_PIECE = 4096,      /* bytes at most of a kept row's piece whose sums stay in the first-level cache; four rows */
+    CYNORM_BN_PIECES = 8192,     /* add to them together, of as many bytes at most while the next are prefetched */
     CYNORM_BN_TOGETHER = 65536,  /* half types are summed by columns, in groups of about as many bytes */
     CYNORM_BN_LEAST = 16,        /* and as many rows at least, while the next group is prefetched */
     CYNORM_BN_WIDEST = 4096,     /* so many elements of one are combined at a time: in the order of memory, */
@@ -239,11 +238,5 @@ static cynorm_bn_ahead cynorm_bn_rows_next(const cynorm_bn_tile *t, const cynorm
     if (t->packs && next) return (cynorm_bn_ahead){.by = next};
     return (cynorm_bn_ahead){.by = cynorm_bn_rows_ahead(b, b->n * cynorm_itemsize(v->dtype)) * step,
                              .jump = b->images > 1 ? next - b->count * step : 0};
-}
-
-/* Ahead of results: in the next row, where they are cut; in the next image, if that is near; or in memory. */
-static int64_t cynorm_bn_out_ahead(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b) {
-    if (cynorm_bn_cut(t, b)) return v->stride[2];
-    return t->next[2] ? t->next[2] : CYNORM_BN_OUT_AHEAD;
 }
 #endif

@@ -312,14 +312,12 @@ typedef struct {
     const real *coefficient[4]; /* CENTER, FACTOR, TERM, GAIN; NULL: 1, or the form has none */
     unsigned char *mask;        /* where ReLU's bits go, or NULL: from `bit` on, rows bit_step apart */
     int64_t bit, bit_step;
-    int64_t image, bit_image;     /* from image to image, in bytes, of the mask in bits */
-    int ahead, streaming;         /* whether inputs are prefetched, and out bypasses the cache */
-    int64_t out_ahead, last_jump; /* how far ahead it is fetched before it is written, if it is; in the last images, further */
+    int64_t image, bit_image; /* from image to image, in bytes, of the mask in bits */
+    int ahead, streaming;     /* whether inputs are prefetched, and out bypasses the cache */
 } line;
 
 static inline void FN(next_image)(line *l, cynorm_bn_rows *in) {
     cynorm_bn_next_image(in);
-    if (in->images == in->last_images) l->out_ahead += l->last_jump;
     l->out += l->image;
     l->bit += l->bit_image;
 }
@@ -381,8 +379,6 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         const int half = FN(half_of)(k, columns, dtype), at = FN(start_of)(k, half);
         if (kept && ahead && k * VL * size % 64 == 0)
             FN(prefetch_kept)(in, r, i + k * VL, form != CYNORM_SCALE, form != CYNORM_NORMALIZE, dtype);
-        if (l->out_ahead && k * VL * size % 64 == 0)
-            __builtin_prefetch(out + k * VL * size + l->out_ahead, 1);
         if (!held) FN(coefficients)(own, l, i + k * VL, kept, form);
         y[k] = FN(combine_vector)(l, in, held ? held[kept ? k : 0] : own, r, i + at, VL, half, &passed, ahead,
                                   kept, form, gated, dtype);

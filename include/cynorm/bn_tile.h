@@ -83,8 +83,9 @@ static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, cons
         int64_t ahead = CYNORM_BN_TOGETHER / row > CYNORM_BN_LEAST ? CYNORM_BN_TOGETHER / row : CYNORM_BN_LEAST;
         in.together = ahead;
         if (src->dtype == CYNORM_COMPUTE) { /* from DRAM in the order of memory */
-            in.together = t->streaming || 2 * row > CYNORM_BN_PIECES ? 1 : 4 * row > CYNORM_BN_PIECES ? 2 : 4;
+            in.together = t->streaming ? 1 : 4;
             ahead = CYNORM_BN_PIECE / row > in.together ? CYNORM_BN_PIECE / row : in.together;
+            if (in.together * row > CYNORM_BN_PIECES) ahead = 0; /* they fill the first-level cache */
         }
         in.x_ahead.by = ahead * in.x_step;
         in.g_ahead.by = ahead * other->stride[2];
@@ -234,10 +235,8 @@ static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const
 static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
                         const cynorm_bn_block *b, int dtype) {
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
-    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming || cynorm_bn_cut(t, b),
-                  .streaming = t->streaming && !v->packed, .image = v->stride[1],
-                  .out_ahead = t->fetching && !v->packed ? cynorm_bn_out_ahead(t, v, b) : 0,
-                  .last_jump = t->fetching && !v->packed ? t->jump[2] : 0};
+    return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming,
+                  .streaming = t->streaming && !v->packed, .image = v->stride[1]};
 }
 
 #if !CYNORM_DOUBLE

@@ -306,13 +306,12 @@ typedef struct {
     int64_t bit;       /* where in the mask the tile begins */
     const void *center, *norm, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
-    int64_t next[3];   /* how far what is fetched next is, of src, of diff_dst and of dst; 0: where this tile's next rows are; */
-    int64_t jump[3];   /* and how much further, in the last images */
+    int64_t next[2];   /* how far what is fetched next is, of src and of diff_dst; 0: where this tile's next rows are; */
+    int64_t jump[2];   /* and how much further, in the last images */
     int64_t last_images;
     cynorm_activation activation;
     double parameter[2];
     int streaming;     /* whether the outputs bypass the cache */
-    int fetching;      /* whether they are fetched before they are written: they are past the second-level cache */
     void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 
