@@ -207,16 +207,18 @@ static inline int cynorm_bn_lines(const cynorm_bn_tile *t, const cynorm_bn_view 
                          (t->blocks > 1 ? v->block : 0)) & 63) == 0;
 }
 
-/* Ahead of a block: in what is packed next, else in this tile's next group. */
-static cynorm_bn_ahead cynorm_bn_ahead_of(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
-                                          const cynorm_bn_block *b) {
+/* Ahead of a block: in what is packed next, else in this tile's next group. Written where it is read: what a function returns is
+ * copied by vectors, which would wait for its fields to leave the core. */
+static void cynorm_bn_ahead_of(cynorm_bn_ahead *a, const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
+                               const cynorm_bn_block *b) {
     int64_t bytes = t->count[0] * cynorm_itemsize(v->dtype);
-    if (next) return (cynorm_bn_ahead){next, 0, (const char *)UINTPTR_MAX};
     /* the rows of a group may follow on */
     int64_t last = v->stride[1] == bytes ? t->count[1] - 1 : b->row;
     const char *group = v->data + b->group * v->stride[2], *end = group + last * v->stride[1] + bytes;
     const char *start = group + (last + 1 < t->count[1] ? (last + 1) * v->stride[1] : v->stride[2]);
-    return (cynorm_bn_ahead){CYNORM_BN_AHEAD, start - end, end};
+    a->by = next ? next : CYNORM_BN_AHEAD;
+    a->jump = next ? 0 : start - end;
+    a->end = next ? (const char *)UINTPTR_MAX : end;
 }
 
 /* Whether a block has a piece of each of some kept rows. */
@@ -230,13 +232,12 @@ static inline int64_t cynorm_bn_rows_ahead(const cynorm_bn_block *b, int64_t byt
     return rows < b->count ? rows : b->count;
 }
 
-/* Ahead of a block's kept rows: in the next row, where they are cut; in what is packed next; as many rows further, of the last
+/* Ahead of a block's kept rows: in the next row, where they are cut; in what is packed next; so many rows further, of the last
  * ones in the next image, or further images. */
-static cynorm_bn_ahead cynorm_bn_rows_next(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next, const cynorm_bn_block *b) {
-    const int64_t step = v->stride[2];
-    if (cynorm_bn_cut(t, b)) return (cynorm_bn_ahead){.by = step};
-    if (t->packs && next) return (cynorm_bn_ahead){.by = next};
-    return (cynorm_bn_ahead){.by = cynorm_bn_rows_ahead(b, b->n * cynorm_itemsize(v->dtype)) * step,
-                             .jump = b->images > 1 ? next - b->count * step : 0};
+static void cynorm_bn_rows_next(cynorm_bn_ahead *a, const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
+                                const cynorm_bn_block *b, int64_t rows) {
+    const int64_t step = v->stride[2], near = cynorm_bn_cut(t, b) ? step : t->packs ? next : 0;
+    a->by = near ? near : rows * step;
+    a->jump = near || b->images == 1 ? 0 : next - b->count * step;
 }
 #endif

@@ -66,67 +66,67 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
 }
 
 /* The rows of src, and of diff_dst with its mask, or of add; `sums`: of which sums are taken. */
-static cynorm_bn_rows FN(input_rows)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
-                                     const cynorm_bn_block *b, int sums) {
+static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
+                           const cynorm_bn_block *b, int sums) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
-    cynorm_bn_rows in = {.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
-                         .bit_image = mask->stride[1], .images = b->images};
+    *in = (cynorm_bn_rows){.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
+                           .bit_image = mask->stride[1], .images = b->images};
     const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
-    in.x = FN(view_rows)(t, src, b, s->x, &in.x_step);
-    in.together = in.turn = b->count;
+    in->x = FN(view_rows)(t, src, b, s->x, &in->x_step);
+    in->together = in->turn = b->count;
     if (!t->kept_inner) {
-        in.x_ahead = cynorm_bn_ahead_of(t, src, t->next[0], b);
-        in.g_ahead = cynorm_bn_ahead_of(t, other, t->next[1], b);
+        cynorm_bn_ahead_of(&in->x_ahead, t, src, t->next[0], b);
+        cynorm_bn_ahead_of(&in->g_ahead, t, other, t->next[1], b);
     } else if (sums && b->n > CYNORM_BN_SUM_COLUMNS * VL) {
         const int64_t row = b->n * cynorm_itemsize(src->dtype);
         int64_t ahead = CYNORM_BN_TOGETHER / row > CYNORM_BN_LEAST ? CYNORM_BN_TOGETHER / row : CYNORM_BN_LEAST;
-        in.together = ahead;
-        if (src->dtype == CYNORM_COMPUTE) { /* from DRAM in the order of memory */
-            in.together = t->streaming ? 1 : 4;
-            ahead = CYNORM_BN_PIECE / row > in.together ? CYNORM_BN_PIECE / row : in.together;
-            if (in.together * row > CYNORM_BN_PIECES) ahead = 0; /* they fill the first-level cache */
+        in->together = ahead;
+        if (src->dtype == CYNORM_COMPUTE) { /* what is not cut, from DRAM in the order of memory */
+            in->together = t->streaming && !cynorm_bn_cut(t, b) ? 1 : 4;
+            ahead = CYNORM_BN_PIECE / row > in->together ? CYNORM_BN_PIECE / row : in->together;
+            if (in->together * row > CYNORM_BN_PIECES) ahead = 0; /* they fill the first-level cache */
         }
-        in.x_ahead.by = ahead * in.x_step;
-        in.g_ahead.by = ahead * other->stride[2];
+        in->x_ahead.by = ahead * in->x_step;
+        in->g_ahead.by = ahead * other->stride[2];
     } else {
-        in.x_ahead = cynorm_bn_rows_next(t, src, t->next[0], b);
-        in.g_ahead = cynorm_bn_rows_next(t, other, t->next[1], b);
-        in.turn -= cynorm_bn_rows_ahead(b, b->n * cynorm_itemsize(src->dtype));
-        in.last_jump[0] = t->jump[0];
-        in.last_jump[1] = t->jump[1];
-        in.last_images = t->last_images;
+        const int64_t ahead = cynorm_bn_rows_ahead(b, b->n * cynorm_itemsize(src->dtype));
+        cynorm_bn_rows_next(&in->x_ahead, t, src, t->next[0], b, ahead);
+        cynorm_bn_rows_next(&in->g_ahead, t, other, t->next[1], b, ahead);
+        in->turn -= ahead;
+        in->last_jump[0] = t->jump[0];
+        in->last_jump[1] = t->jump[1];
+        in->last_images = t->last_images;
     }
-    if (in.x == s->x || src->packed) in.x_ahead = here;
-    if (!other->data) return in;
-    in.g = FN(view_rows)(t, other, b, s->g, &in.g_step);
-    if (in.g == s->g || other->packed) in.g_ahead = here; /* the copy is */
+    if (in->x == s->x || src->packed) in->x_ahead = here;
+    if (!other->data) return;
+    in->g = FN(view_rows)(t, other, b, s->g, &in->g_step);
+    if (in->g == s->g || other->packed) in->g_ahead = here; /* the copy is */
     if (backward && t->activation > CYNORM_RELU) {
         int64_t row = FN(copy_step)(t, b);
         for (int64_t r = 0; r < b->count; r++) {
             cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
-            FN(gradient_row)(t, s, (real *)(s->g + r * row), in.x + r * in.x_step, in.g + r * in.g_step,
-                             &one);
+            FN(gradient_row)(t, s, (real *)(s->g + r * row), in->x + r * in->x_step,
+                             in->g + r * in->g_step, &one);
         }
-        in.g = s->g;
-        in.g_step = row;
+        in->g = s->g;
+        in->g_step = row;
     }
-    if (!backward || !mask->data) return in;
-    in.mask = (const unsigned char *)mask->data;
-    in.bit = cynorm_bn_bit(t, b);
-    in.bit_step = cynorm_bn_step(t, mask);
-    if (mask->stride[0] == 1 || t->count[0] == 1) return in;
+    if (!backward || !mask->data) return;
+    in->mask = (const unsigned char *)mask->data;
+    in->bit = cynorm_bn_bit(t, b);
+    in->bit_step = cynorm_bn_step(t, mask);
+    if (mask->stride[0] == 1 || t->count[0] == 1) return;
     int64_t row = b->piece / 8 + 8; /* bytes: more than are used may be read */
     for (int64_t r = 0; r < b->count; r++)
         for (int64_t j = 0; j < b->n; j++) {
-            unsigned bit = cynorm_bits_at(in.mask, in.bit + r * in.bit_step + j * mask->stride[0]) & 1;
+            unsigned bit = cynorm_bits_at(in->mask, in->bit + r * in->bit_step + j * mask->stride[0]) & 1;
             unsigned char *byte = s->bits + r * row + j / 8;
             *byte = (unsigned char)((j % 8 ? *byte : 0) | bit << j % 8);
         }
-    in.mask = s->bits;
-    in.bit = 0;
-    in.bit_step = 8 * row;
-    return in;
+    in->mask = s->bits;
+    in->bit = 0;
+    in->bit_step = 8 * row;
 }
 
 /* How a tile is cut into blocks, whose rows have `most` elements at most; `staged`: its results do not go to
@@ -183,7 +183,8 @@ static void FN(sum_tile)(const cynorm_bn_tile *t) {
     }
     cynorm_bn_block b = FN(blocks)(t, most, 0, dtype);
     while (cynorm_bn_next(t, &b)) {
-        cynorm_bn_rows in = FN(input_rows)(t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b, 1);
+        cynorm_bn_rows in;
+        FN(input_rows)(&in, t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b, 1);
         wide *sums = (wide *)((char *)t->sums + b.of * FN(bn_sums_bytes)(t->kept_inner, t->row));
         sums += (t->kept_inner ? b.i / VL : b.row) * 2;
         if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
@@ -260,23 +261,25 @@ static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
 #endif
 
 /* The results of rows, and of pairs of them. */
-static void FN(combine)(const cynorm_bn_tile *t, line l, cynorm_bn_rows in, int form, int gated, int dtype) {
+static void FN(combine)(const cynorm_bn_tile *t, const line *given, const cynorm_bn_rows *rows, int form, int gated, int dtype) {
     FN(combine_loop) *loop = FN(combine_loops)[dtype][form][t->kept_inner][gated];
-    if (FN(in_pairs)(t, &in, &l, dtype)) {
-        const cynorm_bn_rows pairs = FN(take_pairs)(&in);
-        const int64_t rows = pairs.count * 2;
-        line two = l;
-        real twice[4][2 * VL];
-        for (int which = 0; which < 4; which++) {
-            if (!l.coefficient[which]) continue;
-            const vec c = FN(load)(l.coefficient[which]);
-            for (int half = 0; half < 2; half++) FN(store)(twice[which] + half * VL, FN(every_other)(c, c, half));
-            two.coefficient[which] = twice[which];
-        }
-        two.step *= 2, two.bit_step *= 2;
-        loop(&two, &pairs);
-        l.out += rows * l.step, l.bit += rows * l.bit_step;
+    if (!FN(in_pairs)(t, rows, given, dtype)) {
+        loop(given, rows);
+        return;
     }
+    cynorm_bn_rows in = *rows;
+    const cynorm_bn_rows pairs = FN(take_pairs)(&in);
+    line l = *given, two = l;
+    real twice[4][2 * VL];
+    for (int which = 0; which < 4; which++) {
+        if (!l.coefficient[which]) continue;
+        const vec c = FN(load)(l.coefficient[which]);
+        for (int half = 0; half < 2; half++) FN(store)(twice[which] + half * VL, FN(every_other)(c, c, half));
+        two.coefficient[which] = twice[which];
+    }
+    two.step *= 2, two.bit_step *= 2;
+    loop(&two, &pairs);
+    l.out += pairs.count * two.step, l.bit += pairs.count * two.bit_step;
     if (in.count) loop(&l, &in);
 }
 
@@ -295,10 +298,11 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
     int64_t halved = -1; /* from which element on coefficients are in the order of halves */
 #endif
     while (cynorm_bn_next(t, &b)) {
-        cynorm_bn_rows in = FN(input_rows)(t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
+        cynorm_bn_rows in;
+        FN(input_rows)(&in, t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, dtype);
-            FN(combine)(t, l, in, CYNORM_SCALE, gated, dtype);
+            FN(combine)(t, &l, &in, CYNORM_SCALE, gated, dtype);
             FN(put_rows)(t, diff_add, &b, &l);
         }
         line l = FN(line_to)(t, s, dst, &b, dtype);
@@ -316,7 +320,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
             l.bit_step = cynorm_bn_step(t, mask);
             l.bit_image = mask->stride[1];
         }
-        FN(combine)(t, l, in, form, gated, dtype);
+        FN(combine)(t, &l, &in, form, gated, dtype);
         for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
             real *row = (real *)(l.out + r * l.step);
             if (value->data) {
