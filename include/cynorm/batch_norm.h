@@ -60,10 +60,9 @@ typedef struct {
     const char *end;
 } cynorm_bn_ahead;
 
-static inline void cynorm_bn_prefetch(const char *p, const cynorm_bn_ahead *a) {
+static inline const char *cynorm_bn_later(const char *p, const cynorm_bn_ahead *a) {
     p += a->by;
-    if (p >= a->end) p += a->jump;
-    __builtin_prefetch(p);
+    return p >= a->end ? p + a->jump : p;
 }
 
 /* `count` rows of n elements of one storage type, each contiguous, `step` apart in bytes (the mask's in

@@ -257,12 +257,13 @@ CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *cente
     }
 }
 
-/* Ahead of n elements from the i-th of row r, of x and, where it is read, of g. */
+/* Ahead of n elements from the i-th of row r, of x and, where it is read, of g: to the second-level cache, where results find them
+ * again. */
 CYNORM_INLINE void FN(prefetch_reduced)(const cynorm_bn_rows *in, int64_t r, int64_t i, int64_t n, int g, int dtype) {
     const int64_t size = cynorm_itemsize(dtype);
     for (int64_t at = i * size; at < (i + n) * size; at += 64) {
-        cynorm_bn_prefetch(in->x + r * in->x_step + at, &in->x_ahead);
-        if (g) cynorm_bn_prefetch(in->g + r * in->g_step + at, &in->g_ahead);
+        __builtin_prefetch(cynorm_bn_later(in->x + r * in->x_step + at, &in->x_ahead), 0, 2);
+        if (g) __builtin_prefetch(cynorm_bn_later(in->g + r * in->g_step + at, &in->g_ahead), 0, 2);
     }
 }
 
@@ -346,11 +347,11 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
-        if (ahead && !kept && half != 1) cynorm_bn_prefetch(g, &in->g_ahead);
+        if (ahead && !kept && half != 1) __builtin_prefetch(cynorm_bn_later(g, &in->g_ahead));
         y = backward && gated ? FN(get_passed)(g, in->mask, in->bit + r * in->bit_step + i, dtype, m, half)
                               : FN(get_in)(g, dtype, m, half);
     }
-    if (ahead && !kept && half != 1 && form != CYNORM_SCALE) cynorm_bn_prefetch(x, &in->x_ahead);
+    if (ahead && !kept && half != 1 && form != CYNORM_SCALE) __builtin_prefetch(cynorm_bn_later(x, &in->x_ahead));
     if (form == CYNORM_GRADIENT) y += c[CYNORM_TERM];
     if (form != CYNORM_SCALE) {
         vec d = FN(get_in)(x, dtype, m, half) - c[CYNORM_CENTER], factor = c[CYNORM_FACTOR];
