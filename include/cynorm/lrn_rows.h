@@ -251,7 +251,7 @@ CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const cha
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         if (!k || !halves) {
-            __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 3);
+            __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 2);
         }
         x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
         g[k] = FN(get_of_some)(diff, r->diff_step, k, dtype, n, halves);
@@ -318,7 +318,7 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
 #define NEXT                                                                                                   \
     EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                     \
     EACH_HALF next[h] *= next[h];                                                                              \
-    __builtin_prefetch(src + r->src_ahead, 0, 3);                                                              \
+    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
     src += r->src_step, v++
 #define SUM                                                                                                    \
     if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves, NULL);                                     \
@@ -463,7 +463,7 @@ CYNORM_INLINE void FN(far_omegas)(const rows_t *given, const strip_t *s, int64_t
         real *out = f.cells + VL + i * f.pitch;
         for (int64_t v = from - gap; v < begin; v++, out += VL) FN(store)(out, (vec){0});
         for (int64_t v = begin; v < end; v++, out += VL, src += r->src_step) {
-            __builtin_prefetch(src + r->src_ahead, 0, 3);
+            __builtin_prefetch(src + r->src_ahead, 0, 2);
             const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
             FN(store)(out, x * x);
         }

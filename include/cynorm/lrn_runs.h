@@ -75,7 +75,7 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
 #define OMEGA(edge)                                                                                            \
     EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, VL, halves);                                         \
     EACH_HALF next[h] *= next[h];                                                                              \
-    __builtin_prefetch(src + r->src_ahead, 0, 3);                                                              \
+    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
     src += r->src_step;                                                                                        \
     FN(narrow_sums)(sum, &squares, next, reach, halves, edge);                                                 \
     EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
