@@ -97,13 +97,10 @@ CYNORM_INLINE vec FN(tree)(const real *const *p, int64_t i, int m) {
 
 /* The window sum of p[0] (latest) to p[n-1] at i; n is a constant of at most CYNORM_SUM_DIRECT. */
 CYNORM_INLINE vec FN(tree_sum)(const real *const *p, int64_t i, int n) {
-    int low = n & -n, done = low;
+    const int low = n & -n;
     vec sum = FN(tree)(p, i, low);
-    for (int m = low * 2; m <= n; m *= 2)
-        if (n & m) {
-            sum += FN(tree)(p + done, i, m);
-            done += m;
-        }
+    if (n & 2 & ~low) sum += FN(tree)(p + 1, i, 2);
+    if (n & 4 & ~low) sum += FN(tree)(p + (n & 3), i, 4);
     return sum;
 }
 
