@@ -31,12 +31,6 @@ _ERROR_ELEMENTS = 1 << 20
 _DRAM_NBYTES = 1 << 30
 
 
-def pin_threads():
-    """Have OpenMP bind its threads to cores; before any library that brings OpenMP is loaded."""
-    os.environ.setdefault("OMP_PROC_BIND", "close")
-    os.environ.setdefault("OMP_PLACES", "cores")
-
-
 def cpus():
     """The CPUs that this process may use."""
     return (

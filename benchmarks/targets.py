@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import dataclass
 
+import cynorm
 from benchmarks import measure
 from benchmarks.problems import parse
 from benchmarks.report import Progress
@@ -42,11 +43,10 @@ _COLUMNS = "{:44} {:>22} {:>9} {:>7} {:>8} {:>24} {:>8}  {}"
 def run(cases, peers, title):
     """Measure the cases and print the table; 1 where one falls short. No peer may be faster in any case."""
     parser = argparse.ArgumentParser(description=title)
-    parser.add_argument("--threads", type=int, default=len(measure.cpus()))
+    parser.add_argument("--threads", type=int, default=cynorm.get_num_threads())
     parser.add_argument("--seconds", type=float, default=1.0, help="for each case")
     parser.add_argument("--match", default="", help="only cases whose words contain this")
     own = parser.parse_args()
-    measure.pin_threads()
     suite = measure.Suite(["cynorm", *peers], own.threads)
     print(title, "--", ", ".join(f"{name} {version}" for name, version in suite.versions().items()))
     print(_COLUMNS.format("problem", "shape", "ms", "GB/s", "of limit", "fastest peer", "spread", ""))

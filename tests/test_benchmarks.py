@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -533,6 +536,14 @@ def test_a_run_in_small(tmp_path, capsys, small_machine):
         assert image.stat().st_size > 1000
     assert "| --- |" in report.table(rows, markdown=True)
     json.dumps(rows, allow_nan=False)
+
+
+def test_all_threads_are_measured_where_openmp_binds_the_first_to_a_core():
+    run = "--fix-times-per-prb=1 --mode=P --peers= --lrn mb1ic16ih3"
+    command = f"import sys, benchmarks.__main__ as b; b.measure.machine_limits = lambda n: []; b.main({run.split()})"
+    environment = os.environ | {"OMP_PROC_BIND": "close", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True)
+    assert f", 2 of {os.cpu_count()} cores, pinned: close;" in done.stdout
 
 
 def test_cold_cache_rows_say_so(small_machine):
