@@ -1097,6 +1097,28 @@ def test_omega_whose_reciprocal_is_subnormal(beta, dtype, isa):
         assert_forward(to_canonical(dst, layout), to_canonical(src, layout), **parameters)
 
 
+@pytest.mark.parametrize("dtype, size, beta", [
+    (np.float32, 1e17, 1.5), (np.float32, 1e10, 2.2), (np.float32, 1e6, 3.2), (np.float64, 1e100, 2.0),
+])  # fmt: skip
+def test_powers_below_what_their_product_with_src_is(dtype, size, beta, isa):
+    for layout, region in itertools.product(("NCHW", "NHWC"), REGIONS):
+        src, diff_dst = draw_pair((1, 9, 4, 21), np.dtype(dtype), layout)
+        src, diff_dst = (np.copysign(dtype(size), src) * (1 + np.abs(src)), np.copysign(dtype(size), diff_dst))
+        parameters = {"local_size": 3, "alpha": 1.0, "beta": beta, "region": region}
+        lrn = cynorm.LRN(layout=layout, **parameters)
+        arrays = (lrn.forward(src), lrn.backward(diff_dst, src), diff_dst, src)
+        dst, diff_src, diff_dst, src = (to_canonical(array, layout) for array in arrays)
+        assert (np.abs(dst) > np.finfo(dtype).smallest_normal).all()
+        assert_forward(dst, src, **parameters)
+        assert_backward(diff_src, diff_dst, src, **parameters)
+
+
+def test_powers_above_what_their_product_with_src_is(isa):
+    src = np.array([[1e12, 1e-20, 1e12]], np.float32)
+    dst = cynorm.lrn(src, 3, 3.0, -2.0, layout="NC")
+    np.testing.assert_allclose(dst, [[np.inf, 4e28, np.inf]], rtol=1e-6)
+
+
 def test_subnormal_values_are_kept():
     """Subnormal values go in and come out on every thread: nothing is flushed to zero."""
     for dtype, layout in itertools.product((np.float32, np.float64), ("NCHW", "NHWC")):

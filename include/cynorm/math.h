@@ -278,10 +278,10 @@ CYNORM_INLINE void FN(polynomials)(vec *y, const vec *x, int n, const real *c, i
     for (int i = degree - 1; i >= 0; i--) CYNORM_EACH y[k] = FN(fma)(y[k], x[k], FN(splat)(c[i]));
 }
 
-/* 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST. log2 x = a + b, a multiple of 1/16 and what is left, less than
- * 1/7. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum need
- * be carried in two parts. */
-CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y) {
+/* factor * 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST. log2 x = a + b, a multiple of 1/16 and what is left, less
+ * than 1/7. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum need
+ * be carried in two parts. The power itself may be out of the range that its product with the factor is in. */
+CYNORM_INLINE void FN(powers_any)(vec *p, const vec *factor, const vec *x, int n, double y) {
     const sint_r one = (sint_r)CYNORM_BIAS << CYNORM_MANTISSA, sixteenth = (sint_r)1 << (CYNORM_MANTISSA - 4);
     const sint_r sixteenths = CYNORM_BITS_MAGIC - ((sint_r)4 << CYNORM_MANTISSA); /* the bits of CYNORM_MAGIC / 16 */
     const ivec low_bits = (ivec){0} + (((sint_r)1 << (CYNORM_DOUBLE ? 15 : 12)) - 1);
@@ -307,7 +307,7 @@ CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y) {
 #ifndef __AVX512F__ /* which scales by any power */
     CYNORM_EACH whole[k] = FN(clip)(whole[k], FN(splat)(-CYNORM_EXP2_LIMIT), FN(splat)(CYNORM_EXP2_LIMIT));
 #endif
-    CYNORM_EACH p[k] = FN(scale)(p[k], whole[k]);
+    CYNORM_EACH p[k] = FN(scale)(factor[k] * p[k], whole[k]);
 }
 
 #ifndef CYNORM_BETA_KINDS
@@ -336,7 +336,7 @@ static inline int cynorm_special_beta(double beta) {
  * in all lanes where the exponent is huge. */
 static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double y) {
     for (int i = 0; i < VL; i++)
-        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]))) product[i] = a[i] * (real)pow((double)x[i], y);
+        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]))) product[i] = (real)((double)a[i] * pow((double)x[i], y));
     return product;
 }
 
@@ -355,12 +355,10 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
         const vec y = FN(rsqrt)(x[k], dtype);
         r[k] = y * y, out[k] = a[k] * y;
     } else {
-        if (kind == CYNORM_BETA_ANY) FN(powers_any)(out, x, n, -beta);
+        if (kind == CYNORM_BETA_ANY) FN(powers_any)(out, a, x, n, -beta);
         CYNORM_EACH r[k] = FN(reciprocal)(x[k], dtype);
-        CYNORM_EACH out[k] = a[k] * (kind == CYNORM_BETA_ONE ? r[k]
-                                     : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
-                                     : kind == CYNORM_BETA_ANY ? out[k]
-                                     : x[k]); /* to be mended */
+        if (kind == CYNORM_BETA_ONE) CYNORM_EACH out[k] = a[k] * r[k];
+        else if (kind != CYNORM_BETA_ANY) CYNORM_EACH out[k] = a[k]; /* beta 0, or to be mended */
     }
 #pragma GCC unroll 2
     for (int j = 0; j < n; j += 2) {
