@@ -100,6 +100,8 @@ cdef class Borrowed:
 def from_dlpack(obj, writing):
     """An array of a DLPack tensor's own memory: NumPy's from_dlpack, for bfloat16 and for writing too."""
     cdef Borrowed borrowed
+    if hasattr(obj, "is_neg") and obj.is_neg():  # PyTorch hands out the memory all the same
+        raise BufferError("its elements are stored with the other sign; resolve_neg() copies them")
     device = obj.__dlpack_device__()
     if device[0] != DL_CPU:
         raise BufferError(f"its memory is on device {tuple(map(int, device))}, not on the CPU; copy it there first")

@@ -202,6 +202,16 @@ def test_torch_tensors_that_cannot_be_shared_are_refused():
             LRN.forward(torch.zeros(2, 8, 3, 4, dtype=dtype))
 
 
+def test_torch_tensors_that_read_otherwise_than_they_are_stored_are_refused():
+    torch = pytest.importorskip("torch")
+    negated = torch.complex(torch.ones(1, 8, 3, 4), torch.ones(1, 8, 3, 4)).conj().imag
+    assert negated.is_neg()
+    for call in (LRN.forward, lambda tensor: LRN.forward(torch.ones(1, 8, 3, 4), out=tensor)):
+        with pytest.raises(TypeError, match=r"must share its memory, got Tensor that does not: .*resolve_neg"):
+            call(negated)
+    assert (LRN.forward(negated.resolve_neg()) < 0).all()
+
+
 def test_batch_norm_updates_torch_statistics():
     torch = pytest.importorskip("torch")
     src = torch.from_numpy(SRC)
