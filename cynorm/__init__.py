@@ -1,6 +1,6 @@
 """Local response normalization and batch normalization on the CPU, forward and backward."""
 
-from typing import Any as _Any
+import typing as _typing
 
 from cynorm._api import _C_API as _C_API  # the capsule for C extensions
 from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threads
@@ -42,9 +42,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    if name in ("directml", "onednn", "tensorflow"):  # imported when they are first asked for
-        import importlib
+if _typing.TYPE_CHECKING:
+    from cynorm import directml as directml
+    from cynorm import onednn as onednn
+    from cynorm import tensorflow as tensorflow
+else:  # imported when they are first asked for
+    _LATER = ("directml", "onednn", "tensorflow")
 
-        return importlib.import_module(f"cynorm.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name):
+        if name in _LATER:
+            import importlib
+
+            return importlib.import_module(f"cynorm.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_LATER})

@@ -25,6 +25,14 @@ def test_modules_are_typed(tmp_path):
     run("mypy", "--strict", f"--cache-dir={tmp_path}", *[part for name in modules for part in ("-m", name)])
 
 
+def test_names_are_known_to_type_checkers(tmp_path):
+    code = "import cynorm\ncynorm.onednn\ncynorm.LNR()\n"
+    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    errors = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert len(errors) == 1 and '"LNR"' in errors[0], done.stdout
+
+
 def test_examples_are_typed(tmp_path):
     for example in EXAMPLES:
         run("mypy", "--strict", f"--cache-dir={tmp_path}", str(example))
