@@ -61,7 +61,8 @@ class LRN(Immutable):
     -----
     An LRN holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one.
     float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
-    threads or on the memory order.
+    threads, nor, for windows of fewer than 10 cells, on the memory order: wider ones are summed in the order that
+    suits it, and the last bits may differ.
 
     Source: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural Networks" (2012),
     in oneDNN's form.
@@ -261,7 +262,7 @@ class LRN(Immutable):
         -------
         str
             Operator and region, traversal, dtype and instruction set, with colons between. The traversal is "plain" or
-            "channels_last" by what lies innermost in memory, "blocked" where windows cross blocks of channels,
+            "channels_last" by what lies innermost as the kernel takes the array, "blocked" where windows cross blocks of channels,
             "pointwise" where there is none, "empty" for an array without elements.
 
         Raises
