@@ -114,8 +114,10 @@ def from_dlpack(obj, writing):
         raise BufferError("what is written would be lost in a copy")
     array = np.asarray(borrowed)
     if borrowed.bfloat16:
-        from ml_dtypes import bfloat16
-
+        try:
+            from ml_dtypes import bfloat16
+        except ImportError:
+            raise BufferError("NumPy has bfloat16 from ml_dtypes alone (pip install ml_dtypes)") from None
         array = array.view(bfloat16)
     return array
 

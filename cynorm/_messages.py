@@ -24,12 +24,15 @@ _ELSEWHERE: dict[str, str] = {
 
 
 def hint(name: str, allowed: Iterable[str]) -> str:
-    """What to add to the refusal of a misspelt name: one that differs in case, in the order of letters, or a little.
+    """What to add to the refusal of a misspelt name: one that differs in case, in the order of letters, or a little, or
+    begins with it.
 
     Examples
     --------
     >>> hint("NHCW", ["NCHW", "NHWC"])
     "; did you mean 'NHWC'?"
+    >>> hint("acros", ["across_channels", "within_channel"])
+    "; did you mean 'across_channels'?"
     >>> hint("prelu", ["relu", "leaky_relu"])
     ''
     """
@@ -40,6 +43,8 @@ def hint(name: str, allowed: Iterable[str]) -> str:
         return f"; did you mean {known!r}?" if known else ""
     permuted = [right for right in lower if sorted(right) == sorted(word)]
     near = [word] if word in lower else difflib.get_close_matches(word, permuted or lower, 1, 0.0 if permuted else 0.7)
+    if not near and len(word) > 2:
+        near = [right for right in lower if right.startswith(word)]
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 

@@ -2,6 +2,7 @@
 
 import array
 import gc
+import sys
 import weakref
 
 import ml_dtypes
@@ -210,6 +211,13 @@ def test_torch_tensors_that_read_otherwise_than_they_are_stored_are_refused():
         with pytest.raises(TypeError, match=r"must share its memory, got Tensor that does not: .*resolve_neg"):
             call(negated)
     assert (LRN.forward(negated.resolve_neg()) < 0).all()
+
+
+def test_torch_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(TypeError, match="^src must share its memory, got Tensor .*pip install ml_dtypes"):
+        LRN.forward(torch.zeros(2, 8, 3, 4, dtype=torch.bfloat16))
 
 
 def test_batch_norm_updates_torch_statistics():
