@@ -130,7 +130,7 @@ class BatchNorm(Immutable):
     Parameters
     ----------
     epsilon : float
-        Finite, at least 0. With 0, a statistic of variance 0 gives NaN.
+        Finite, at least 0. With 0 (or, but for float64 data, less than 1e-77), a statistic of variance 0 gives NaN.
     layout : str, optional
         What the axes of the arrays mean: statistics are per channel. NC, NCW, NCHW (the default), NCDHW, NWC, NHWC, NDHWC,
         or blocked: nCw8c, nChw8c, nCdhw8c, nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial...,

@@ -605,6 +605,15 @@ def test_activation_forward(name, parameters, dtype):
 
 
 @each_activation
+def test_nan_passes_activations(name, parameters, isa):
+    bn = cynorm.BatchNorm(layout="NC", activation=cynorm.Activation(name, **parameters))
+    src = np.array([[1.0, 1.0], [np.nan, 2.0]], np.float32)
+    np.testing.assert_array_equal(np.isnan(bn.forward_training(src)[0]), [[True, False], [True, False]])
+    dst = bn.forward_inference(src, np.zeros(2, np.float32), np.ones(2, np.float32))
+    np.testing.assert_array_equal(np.isnan(dst), np.isnan(src))
+
+
+@each_activation
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 def test_activation_backward(name, parameters, training):
     """The derivative at the value before the activation, which backward finds from src, scale and shift."""

@@ -1113,10 +1113,15 @@ def test_powers_below_what_their_product_with_src_is(dtype, size, beta, isa):
         assert_backward(diff_src, diff_dst, src, **parameters)
 
 
-def test_powers_above_what_their_product_with_src_is(isa):
-    src = np.array([[1e12, 1e-20, 1e12]], np.float32)
-    dst = cynorm.lrn(src, 3, 3.0, -2.0, layout="NC")
-    np.testing.assert_allclose(dst, [[np.inf, 4e28, np.inf]], rtol=1e-6)
+@pytest.mark.parametrize("large, value, beta", [
+    (1e12, 1e-20, -2.0), (1e10, 7e-44, -1.5), (1e18, 1e-38, -3.0), (1e18, 0.0, -3.0), (1e4, 1e4, 3.0), (1e18, 1e18, 2.6),
+])  # fmt: skip
+def test_powers_above_what_their_product_with_src_is(large, value, beta, isa):
+    src = np.array([[large, value, large]], np.float32)
+    dst = cynorm.lrn(src, 3, 3.0, beta, layout="NC")
+    with np.errstate(over="ignore"):
+        expected = np.float32(float(src[0, 1]) * (1 + 2.0 * large**2 + float(value) ** 2) ** -beta)
+    np.testing.assert_allclose(dst[0, 1], expected, rtol=1e-6)
 
 
 def test_subnormal_values_are_kept():

@@ -23,8 +23,8 @@
     CASE(CYNORM_SOFTPLUS, FN(softplus)(p[0] * x) / p[0], FN(sigmoid)(p[0] * x))                              \
     CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / ((1 + FN(abs)(x)) * (1 + FN(abs)(x))))                   \
     CASE(CYNORM_TANH, FN(tanh)(x), 4 * FN(bell)(2 * x))                                                      \
-    CASE(CYNORM_THRESHOLDED_RELU, FN(select)(x > p[0], x, zero), FN(select)(x > p[0], one, zero))            \
-    CASE(CYNORM_SHRINK, FN(select)(x > p[1], x - p[0], FN(select)(x < -p[1], x + p[0], zero)),               \
+    CASE(CYNORM_THRESHOLDED_RELU, FN(select)(x <= p[0], zero, x), FN(select)(x > p[0], one, zero))           \
+    CASE(CYNORM_SHRINK, FN(select)(x > p[1], x - p[0], FN(select)(x < -p[1], x + p[0], FN(select)(x == x, zero, x))), \
          FN(select)(FN(abs)(x) > p[1], one, zero))                                                           \
     }
 

@@ -77,16 +77,18 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 #define CYNORM_BIAS 127
 #endif
 
-/* Whether any lane of two vectors is other than a positive, normal, finite number, or, but for AVX-512, so large that the
- * estimate of its reciprocal is flushed to 0. */
-static inline int FN(either_abnormal)(vec x, vec y) {
+/* Whether any lane of two vectors has other bits than those of the `count` numbers from `least` on. */
+static inline int FN(either_outside)(vec x, vec y, uint_r least, uint_r count) {
 #if defined(__AVX512DQ__) && CYNORM_DOUBLE
-    return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)x, 0xff), _mm512_fpclass_pd_mask((__m512d)y, 0xff));
-#elif defined(__AVX512DQ__) /* every class there is of others */
-    return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)x, 0xff), _mm512_fpclass_ps_mask((__m512)y, 0xff));
+    const __m512i first = _mm512_set1_epi64((sint_r)least), all = _mm512_set1_epi64((sint_r)count);
+    return !_kortestz_mask8_u8(_mm512_cmpge_epu64_mask(_mm512_sub_epi64((__m512i)x, first), all),
+                               _mm512_cmpge_epu64_mask(_mm512_sub_epi64((__m512i)y, first), all));
+#elif defined(__AVX512DQ__)
+    const __m512i first = _mm512_set1_epi32((sint_r)least), all = _mm512_set1_epi32((sint_r)count);
+    return !_kortestz_mask16_u8(_mm512_cmpge_epu32_mask(_mm512_sub_epi32((__m512i)x, first), all),
+                                _mm512_cmpge_epu32_mask(_mm512_sub_epi32((__m512i)y, first), all));
 #else
-    const uint_r least = CYNORM_BITS_MIN, normals = CYNORM_BITS_INF - CYNORM_BITS_MIN - ((uint_r)2 << CYNORM_MANTISSA);
-    const uvec bad = (uvec)((uvec)x - least >= normals) | (uvec)((uvec)y - least >= normals);
+    const uvec bad = (uvec)((uvec)x - least >= count) | (uvec)((uvec)y - least >= count);
 #if defined(__AVX__)
     return _mm256_movemask_epi8((__m256i)bad) != 0;
 #elif defined(__SSE2__)
@@ -96,6 +98,18 @@ static inline int FN(either_abnormal)(vec x, vec y) {
     for (int i = 0; i < VL; i++) any |= bad[i];
     return any != 0;
 #endif
+#endif
+}
+
+/* Whether any lane of two vectors is other than a positive, normal, finite number, or, but for AVX-512, so large that the
+ * estimate of its reciprocal is flushed to 0. */
+static inline int FN(either_abnormal)(vec x, vec y) {
+#if defined(__AVX512DQ__) && CYNORM_DOUBLE
+    return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)x, 0xff), _mm512_fpclass_pd_mask((__m512d)y, 0xff));
+#elif defined(__AVX512DQ__) /* every class there is of others */
+    return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)x, 0xff), _mm512_fpclass_ps_mask((__m512)y, 0xff));
+#else
+    return FN(either_outside)(x, y, CYNORM_BITS_MIN, CYNORM_BITS_INF - CYNORM_BITS_MIN - ((uint_r)2 << CYNORM_MANTISSA));
 #endif
 }
 
@@ -278,10 +292,10 @@ CYNORM_INLINE void FN(polynomials)(vec *y, const vec *x, int n, const real *c, i
     for (int i = degree - 1; i >= 0; i--) CYNORM_EACH y[k] = FN(fma)(y[k], x[k], FN(splat)(c[i]));
 }
 
-/* factor * 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST. log2 x = a + b, a multiple of 1/16 and what is left, less
- * than 1/7. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum need
- * be carried in two parts. The power itself may be out of the range that its product with the factor is in. */
-CYNORM_INLINE void FN(powers_any)(vec *p, const vec *factor, const vec *x, int n, double y) {
+/* 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST. log2 x = a + b, a multiple of 1/16 and what is left, less than
+ * 1/7. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum need
+ * be carried in two parts. */
+CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y) {
     const sint_r one = (sint_r)CYNORM_BIAS << CYNORM_MANTISSA, sixteenth = (sint_r)1 << (CYNORM_MANTISSA - 4);
     const sint_r sixteenths = CYNORM_BITS_MAGIC - ((sint_r)4 << CYNORM_MANTISSA); /* the bits of CYNORM_MAGIC / 16 */
     const ivec low_bits = (ivec){0} + (((sint_r)1 << (CYNORM_DOUBLE ? 15 : 12)) - 1);
@@ -307,7 +321,7 @@ CYNORM_INLINE void FN(powers_any)(vec *p, const vec *factor, const vec *x, int n
 #ifndef __AVX512F__ /* which scales by any power */
     CYNORM_EACH whole[k] = FN(clip)(whole[k], FN(splat)(-CYNORM_EXP2_LIMIT), FN(splat)(CYNORM_EXP2_LIMIT));
 #endif
-    CYNORM_EACH p[k] = FN(scale)(factor[k] * p[k], whole[k]);
+    CYNORM_EACH p[k] = FN(scale)(p[k], whole[k]);
 }
 
 #ifndef CYNORM_BETA_KINDS
@@ -332,11 +346,23 @@ static inline int cynorm_special_beta(double beta) {
 }
 #endif
 
-/* Negative, zero, subnormal and infinite bases, and NaN: libm's answer in these lanes alone, so that none other changes;
- * in all lanes where the exponent is huge. */
-static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double y) {
-    for (int i = 0; i < VL; i++)
-        if (fabs(y) > CYNORM_BETA_MOST || FN(any_abnormal)(FN(splat)(x[i]))) product[i] = (real)((double)a[i] * pow((double)x[i], y));
+/* Whether the power of any lane of two vectors is to be mended: negative, zero, subnormal and infinite bases, NaN, and those
+ * whose power is out of range, where its product with a need not be. */
+CYNORM_INLINE int FN(either_to_mend)(vec x, vec y, int kind, double beta) {
+    const int most = CYNORM_BIAS - 2; /* the exponent of the largest power, which that of the base is beta times less than */
+    if (kind == CYNORM_BETA_HUGE) return 1;
+    if (kind != CYNORM_BETA_ANY) return FN(either_abnormal)(x, y);
+    const uint_r reach = (uint_r)(fabs(beta) > 1 ? most / fabs(beta) : most);
+    return FN(either_outside)(x, y, (CYNORM_BIAS - reach) << CYNORM_MANTISSA, 2 * reach << CYNORM_MANTISSA);
+}
+
+/* product = a * x^-beta: libm's answer in the lanes to mend alone, so that none other changes. */
+static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double beta) {
+    for (int i = 0; i < VL; i++) {
+        if (!FN(either_to_mend)(FN(splat)(x[i]), FN(splat)(x[i]), cynorm_beta_kind(beta), beta)) continue;
+        const double root = pow((double)x[i], -beta / 2);
+        product[i] = (real)(x[i] > 0 ? a[i] * root * root : a[i] * pow((double)x[i], -beta));
+    }
     return product;
 }
 
@@ -355,18 +381,20 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
         const vec y = FN(rsqrt)(x[k], dtype);
         r[k] = y * y, out[k] = a[k] * y;
     } else {
-        if (kind == CYNORM_BETA_ANY) FN(powers_any)(out, a, x, n, -beta);
+        if (kind == CYNORM_BETA_ANY) FN(powers_any)(out, x, n, -beta);
         CYNORM_EACH r[k] = FN(reciprocal)(x[k], dtype);
-        if (kind == CYNORM_BETA_ONE) CYNORM_EACH out[k] = a[k] * r[k];
-        else if (kind != CYNORM_BETA_ANY) CYNORM_EACH out[k] = a[k]; /* beta 0, or to be mended */
+        CYNORM_EACH out[k] = a[k] * (kind == CYNORM_BETA_ONE ? r[k]
+                                     : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
+                                     : kind == CYNORM_BETA_ANY ? out[k]
+                                     : x[k]); /* to be mended */
     }
 #pragma GCC unroll 2
     for (int j = 0; j < n; j += 2) {
         const int both = j + 1 < n;
-        if (!__builtin_expect(kind == CYNORM_BETA_HUGE || FN(either_abnormal)(x[j], x[j + both]), 0)) continue;
+        if (!__builtin_expect(FN(either_to_mend)(x[j], x[j + both], kind, beta), 0)) continue;
 #pragma GCC unroll 2
         for (int k = j; k <= j + both; k++) {
-            out[k] = FN(mend_power)(a[k], x[k], out[k], -beta);
+            out[k] = FN(mend_power)(a[k], x[k], out[k], beta);
             if (reciprocal) r[k] = FN(mend_reciprocal)(x[k], r[k]);
         }
     }
