@@ -5,7 +5,7 @@ import operator
 import os
 from contextlib import contextmanager
 
-from cynorm._messages import shown
+from cynorm._messages import hint, shown
 
 from cynorm._kernels cimport cynorm_kernels
 from libc.stdint cimport int64_t
@@ -44,6 +44,7 @@ cdef int threads = 0  # 0: whatever OpenMP would use
 # Below this much traffic a team costs more than it saves.
 cdef enum:
     SERIAL_BYTES = 1 << 16
+    MOST_THREADS = 1 << 16
 
 
 cdef const cynorm_kernels *kernels() noexcept nogil:
@@ -79,7 +80,9 @@ cdef int checked_threads(object threads, str name) except -1:
         raise TypeError(f"{name} must be an integer of at least 1 or None, got {shown(threads)}") from None
     if number < 1:
         raise ValueError(f"{name} must be at least 1, got {threads!r}")
-    return min(number, 1 << 16)
+    if number > MOST_THREADS:
+        raise ValueError(f"{name} must be at most {MOST_THREADS}, got {threads!r}")
+    return number
 
 
 def set_num_threads(n):
@@ -88,12 +91,12 @@ def set_num_threads(n):
     Parameters
     ----------
     n : int or None
-        At least 1. None goes back to OpenMP's default (``OMP_NUM_THREADS``, else the CPUs this process may use).
+        From 1 to 65536. None goes back to OpenMP's default (``OMP_NUM_THREADS``, else the CPUs this process may use).
 
     Raises
     ------
     TypeError, ValueError
-        If `n` is no integer, or less than 1.
+        If `n` is no integer, or out of that range.
 
     Notes
     -----
@@ -164,7 +167,8 @@ def _select(name):
         if cynorm_table_runs(i) and (name is None or cynorm_tables[i].name.decode() == name):
             table = cynorm_tables[i]
             return
-    raise ValueError(f"CYNORM_ISA must be one of {', '.join(available_isas())} on this machine, got {name!r}")
+    isas = available_isas()
+    raise ValueError(f"CYNORM_ISA must be one of {', '.join(isas)} on this machine, got {name!r}{hint(name, isas)}")
 
 
 @contextmanager

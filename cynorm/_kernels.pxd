@@ -54,7 +54,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t extent, begin, end, left, right
         int64_t count[3]
         int64_t pitch[3]
-        int64_t origin, size, missing
+        int64_t origin, size, missing, behind
         int64_t grouped, last_group
         int64_t before, after
         int64_t reach_terms[3][2]

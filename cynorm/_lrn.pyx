@@ -35,7 +35,7 @@ from cynorm._tensor cimport (
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 cdef enum:
     SRC, DIFF_DST, Y, DST, OMEGA, VIEWS
@@ -51,7 +51,7 @@ cdef enum:
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about as many
     SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache;
-    SCRATCH_MOST = 3 << 20          # the most, where that spares a cut of channels or their pixels
+    SCRATCH_MOST = 3 << 20          # the most, where that spares a cut that costs more
     BESIDE = 9                      # elements: in planes of no more, channels are not streamed,
     BESIDE_WIDE = 6                 # or, of float64, so many,
     BESIDE_MOST = 1 << 14           # if all of an image are as few
@@ -79,9 +79,17 @@ ctypedef struct plan_t:
     int64_t tiles, wanted           # how many there are, how many the threads would like
     bint parts_first                # a tile is followed by the same part of the next run, not by the run's next part
     bint cached                     # tensors so small that they stay in the cache
+    int overwritten                 # DST or OMEGA, where that is a tensor which the call reads; else -1
     int64_t padding                 # channels behind the last one of a row that are zeros in dst
     bint backward
     const char *traversal
+
+# A strip of memory, of levels 0, 1, 2 and the stream.
+ctypedef struct strip_t:
+    char *data
+    int64_t count[4]
+    int64_t stride[4]
+    int64_t size, nbytes            # of an element, of all
 
 
 cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
@@ -254,6 +262,11 @@ cdef int64_t whole_vectors(int64_t n) noexcept nogil:
     return ceil_div(n, VECTOR) * VECTOR
 
 
+cdef int64_t entries_of(const plan_t *plan, int64_t cells) noexcept nogil:
+    """How many entries of a level so many cells of a window reach into."""
+    return ceil_div(cells, plan.level[0].extent) if plan.joint else cells
+
+
 cdef int64_t margin(const plan_t *plan, const axis_t *axis, bint whole) noexcept nogil:
     """Room beside a level's outputs on each side: the window's zeros, or, where the level is cut, what is loaded."""
     if whole:
@@ -275,8 +288,10 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     if plan.joint:
         side[0] = 0
         t.pitch[1] = t.count[0]
-        side[1] = whole_vectors(max(plan.level[1].left, plan.level[1].right))
-        t.pitch[2] = t.count[0] * t.count[1] + side[1]
+        if plan.cuts[1] > 1:
+            side[1] = t.count[0] * entries_of(plan, side[1])
+        side[1] = whole_vectors(side[1])
+        t.pitch[2] = t.count[0] * t.count[1] + (side[1] if plan.cuts[1] == 1 else 2 * side[1])
         t.origin = side[1]
         t.size = t.origin + t.pitch[2] * t.count[2]
         t.windows = 1
@@ -305,11 +320,17 @@ cdef void set_cut(plan_t *plan, int which, int64_t length) noexcept nogil:
     plan.cuts[which] = ceil_div(extent, plan.cut[which])
 
 
+cdef bint in_order(const plan_t *plan, int which) noexcept nogil:
+    """Whether the parts of a level are one tile, as each overwrites what the next one reads."""
+    return plan.overwritten >= 0 and plan.level[which].windowed and plan.cuts[which] > 1
+
+
 cdef int64_t count_tiles(plan_t *plan) noexcept nogil:
     cdef int64_t tiles = 1
     cdef int i
     for i in range(4):
-        tiles *= plan.cuts[i]
+        if i == 3 or not in_order(plan, i):
+            tiles *= plan.cuts[i]
     for i in range(plan.outers):
         tiles *= plan.outer[i].extent
     return tiles
@@ -416,9 +437,10 @@ cdef bint in_trees(const plan_t *plan) noexcept nogil:
     return kernels_of(plan).lrn_taken_by(&t) == CYNORM_LRN_COLUMNS
 
 
-cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
-    """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and never in place:
-    the neighbouring tile would overwrite what this one still has to read."""
+cdef void choose_cuts(plan_t *plan) noexcept nogil:
+    """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and in place only for
+    scratch, its parts one after another: each overwrites what its neighbour still has to read."""
+    cdef bint in_place = plan.overwritten >= 0
     cdef int i
     cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4, most = SCRATCH
     cdef int taken_by
@@ -488,12 +510,14 @@ cdef void choose_cuts(plan_t *plan, bint in_place) noexcept nogil:
         while (not plan.level[i].windowed and plan.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
                and too_much_scratch(plan, most)):
             set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
+    if in_place or plan.joint:
+        most = SCRATCH_MOST
+    for i in range(2, 0 if plan.joint else -1, -1):
+        window = entries_of(plan, plan.level[i].left + plan.level[i].right)
+        while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan, most):
+            set_cut(plan, i, ceil_div(plan.cut[i], 2))
+            plan.tile.cut = True
     if not in_place and not plan.joint:
-        for i in range(2, -1, -1):
-            window = plan.level[i].left + plan.level[i].right
-            while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan, most):
-                set_cut(plan, i, ceil_div(plan.cut[i], 2))
-                plan.tile.cut = True
         if others < plan.wanted and not (by_columns and plan.cached):
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
         if windows < 4 and others * plan.cuts[3] * TILES < plan.wanted:  # one for each thread
@@ -529,7 +553,6 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     cdef cynorm_lrn_tile *t = &plan.tile
     cdef int i, count = problem_axes(p, views, axes)
     cdef int64_t nbytes = cynorm_itemsize(views[SRC].dtype) * (3 if backward else 2), channels
-    cdef bint in_place
     memset(plan, 0, sizeof(plan_t))
     for i in range(3):
         plan.level[i].extent = 1
@@ -548,20 +571,20 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
         plan.level[1].left = min(p.left, channels - 1)
         plan.level[1].right = min(p.right, channels - 1)
         plan.level[0].left = plan.level[0].right = 0
-    in_place = False
+    plan.overwritten = -1
     for i in range(VIEWS):
         if i != DST and views[i] != NULL and same_memory(views[i], views[DST]):
-            in_place = True
+            plan.overwritten = DST
     if not backward and views[OMEGA] != NULL and same_memory(views[OMEGA], views[SRC]):
-        in_place = True
+        plan.overwritten = OMEGA
     for i in range(views[SRC].ndim):
         nbytes *= views[SRC].shape[i]
     plan.cached = nbytes < STREAMING
-    t.streaming = not plan.cached and not in_place
+    t.streaming = not plan.cached and plan.overwritten < 0
     t.left = plan.streamed.left
     t.right = plan.streamed.right
     set_views(views, plan)
-    choose_cuts(plan, in_place)
+    choose_cuts(plan)
     set_views(views, plan)          # the streamed axis may have become groups
     t.grouped = plan.grouped
 
@@ -628,45 +651,125 @@ cdef inline int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, 
     if which == 0 and plan.cut[0] * cynorm_itemsize(t.src.dtype) >= LINE:
         t.before = at
         t.after = extent - at - t.count[0]
+    if which == 1:
+        t.behind = extent - at - t.count[1]
     return at
+
+
+cdef int64_t reach_before(const plan_t *plan, const axis_t *axis) noexcept nogil:
+    """How far what a part of a level reads reaches before it."""
+    return entries_of(plan, axis.left + axis.right if plan.backward else axis.left)
+
+
+cdef void take_part(const plan_t *plan, cynorm_lrn_tile *t, int which, int64_t part) noexcept nogil:
+    """As set_part, with what the tile reads beside that part."""
+    cdef const axis_t *axis = &plan.level[which]
+    cdef int64_t at = set_part(plan, t, which, part), before = reach_before(plan, axis)
+    cdef int64_t left = entries_of(plan, axis.left), right = entries_of(plan, axis.right)
+    shift(t, axis, at)
+    if axis.windowed and plan.cuts[which] > 1:
+        # diff_src at i needs terms at i-right .. i+left, and those need squares at left and right of them
+        if plan.backward:
+            reach(axis, at, t.count[which], right, left, t.reach_terms[which])
+        reach(axis, at, t.count[which], before, before if plan.backward else right, t.reach_src[which])
 
 
 cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept nogil:
     cdef cynorm_lrn_tile t = plan.tile
-    cdef const axis_t *axis
-    cdef int64_t at
+    cdef int64_t each
     cdef int i
-    t.scratch = scratch
+    t.scratch = <char *>scratch + strips_bytes(plan)
     if plan.parts_first:
-        at = plan.tiles / plan.cuts[0]
-        index = index % at * plan.cuts[0] + index / at
+        each = plan.tiles / plan.cuts[0]
+        index = index % each * plan.cuts[0] + index / each
     for i in range(3):
-        at = set_part(plan, &t, i, index % plan.cuts[i])
-        index /= plan.cuts[i]
-        axis = &plan.level[i]
-        shift(&t, axis, at)
-        if axis.windowed and not plan.joint and plan.cuts[i] > 1:
-            # diff_src at i needs terms at i-right .. i+left, and those need squares at left and right of them
-            if plan.backward:
-                reach(axis, at, t.count[i], axis.right, axis.left, t.reach_terms[i])
-                reach(axis, at, t.count[i], axis.left + axis.right, axis.left + axis.right, t.reach_src[i])
-            else:
-                reach(axis, at, t.count[i], axis.left, axis.right, t.reach_src[i])
-    at = index % plan.cuts[3] * plan.cut[3]
+        if not in_order(plan, i):
+            take_part(plan, &t, i, index % plan.cuts[i])
+            index /= plan.cuts[i]
+    t.begin = index % plan.cuts[3] * plan.cut[3]
     index /= plan.cuts[3]
-    t.begin = at
-    t.end = min(at + plan.cut[3], plan.streamed.extent)
+    t.end = min(t.begin + plan.cut[3], plan.streamed.extent)
     if plan.grouped >= 0:
         t.last_group = plan.ungrouped.extent - (plan.streamed.extent - 1) * plan.cut[plan.grouped]
     for i in range(plan.outers):
         shift(&t, &plan.outer[i], index % plan.outer[i].extent)
         index /= plan.outer[i].extent
-    if plan.backward:
-        kernels_of(plan).lrn_backward(&t)
-    else:
-        kernels_of(plan).lrn_forward(&t)
-    if plan.padding:
-        clear_padding(plan, &t)
+    run_parts(plan, &t, 2, <char *>scratch)
+
+
+cdef void run_parts(const plan_t *plan, const cynorm_lrn_tile *whole, int which, char *kept) noexcept nogil:
+    """The tile, of levels up to `which` whole; of one in order, each part beside what the last one's edge was, a strip of
+    memory whose results are kept aside meanwhile."""
+    cdef cynorm_lrn_tile t
+    cdef strip_t strip
+    cdef char *originals[2]
+    cdef int64_t part
+    while which >= 0 and not in_order(plan, which):
+        which -= 1
+    if which < 0:
+        if plan.backward:
+            kernels_of(plan).lrn_backward(whole)
+        else:
+            kernels_of(plan).lrn_forward(whole)
+        if plan.padding:
+            clear_padding(plan, whole)
+        return
+    for part in range(plan.cuts[which]):
+        t = whole[0]
+        take_part(plan, &t, which, part)
+        strip = strip_before(plan, &t, which)
+        originals[0] = kept + (part & 1) * strip.nbytes
+        originals[1] = kept + (1 - (part & 1)) * strip.nbytes
+        if part > 0:
+            exchange(&strip, 0, originals[0], True)
+        if part + 1 < plan.cuts[which]:
+            exchange(&strip, t.count[which] * strip.stride[which], originals[1], False)
+        run_parts(plan, &t, which - 1, kept + 2 * strip.nbytes)
+        if part > 0:
+            exchange(&strip, 0, originals[0], True)
+
+
+cdef strip_t strip_before(const plan_t *plan, const cynorm_lrn_tile *t, int which) noexcept nogil:
+    """What the tile reads of the part before it along a level, and that part has overwritten."""
+    cdef const cynorm_lrn_view *view = &t.omega if plan.overwritten == OMEGA else &t.dst
+    cdef strip_t s
+    cdef int i
+    s.size = cynorm_itemsize(view.dtype)
+    s.data = view.data + t.begin * view.streamed
+    s.count[3] = t.end - t.begin
+    s.stride[3] = view.streamed
+    for i in range(3):
+        s.count[i] = plan.level[i].extent if i < which and in_order(plan, i) else t.count[i]
+        s.stride[i] = view.stride[i]
+    if plan.grouped >= 0:           # the stream is of that level
+        s.count[plan.grouped] *= s.count[3]
+        if t.end == t.extent:
+            s.count[plan.grouped] -= plan.cut[plan.grouped] - t.last_group
+        s.count[3] = 1
+    s.count[which] = reach_before(plan, &plan.level[which])
+    s.data -= s.count[which] * s.stride[which]
+    s.nbytes = s.size
+    for i in range(4):
+        s.nbytes *= s.count[i]
+    return s
+
+
+cdef void exchange(const strip_t *s, int64_t offset, char *kept, bint both) noexcept nogil:
+    """Copy the strip so many bytes further on aside, or exchange it for what is there."""
+    cdef char element[8]
+    cdef int64_t a, b, c, _
+    cdef char *p
+    for a in range(s.count[3]):
+        for b in range(s.count[2]):
+            for c in range(s.count[1]):
+                p = s.data + offset + a * s.stride[3] + b * s.stride[2] + c * s.stride[1]
+                for _ in range(s.count[0]):
+                    memcpy(element, p, s.size)
+                    if both:
+                        memcpy(p, kept, s.size)
+                    memcpy(kept, element, s.size)
+                    p += s.stride[0]
+                    kept += s.size
 
 
 cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept nogil:
@@ -685,6 +788,20 @@ cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept n
                 clear_bytes(p + v * t.dst.streamed + i * t.dst.stride[2] + j * t.dst.stride[1], nbytes)
 
 
+cdef int64_t strips_bytes(const plan_t *plan) noexcept nogil:
+    """Of the strips kept aside, two for each level whose parts are in order."""
+    cdef cynorm_lrn_tile t
+    cdef int64_t nbytes = 0
+    cdef int i
+    for i in range(3):
+        if in_order(plan, i):
+            t = plan.tile
+            t.end = plan.cut[3]
+            t.last_group = plan.cut[plan.grouped] if plan.grouped >= 0 else 0
+            nbytes += 2 * strip_before(plan, &t, i).nbytes
+    return ceil_div(nbytes, LINE) * LINE
+
+
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
     """What any tile needs: the last along a level may be narrower, and so packed, or of another loop, which may ask
     whether others are before it."""
@@ -699,7 +816,7 @@ cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
             if narrower >> i & 1:
                 set_part(plan, &t, i, plan.cuts[i] - 1)
         most = max(most, kernels_of(plan).lrn_scratch(&t, plan.backward))
-    return most
+    return most + <size_t>strips_bytes(plan)
 
 
 cdef int run_plan(const plan_t *plan) noexcept nogil:

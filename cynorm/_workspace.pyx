@@ -1,7 +1,8 @@
 # cython: language_level=3
 """What a forward call leaves for its backward."""
 
-cimport cython
+from inspect import Parameter, Signature
+
 cimport numpy as cnp
 
 import numpy as np
@@ -66,7 +67,6 @@ cdef bint lies_like(cnp.ndarray array, const cynorm_tensor *t) except -1:
     return True
 
 
-@cython.embedsignature(True)
 cdef class Workspace:
     """Memory that carries forward intermediates to the backward call that follows.
 
@@ -108,6 +108,8 @@ cdef class Workspace:
     (('omega',), 512)
     >>> diff_src = lrn.backward(np.ones_like(src), src, workspace=workspace)
     """
+
+    __signature__ = Signature([Parameter("cache", Parameter.POSITIONAL_OR_KEYWORD, default="auto")])
 
     def __init__(self, cache="auto"):
         self.cache = checked_cache(cache)

@@ -38,6 +38,13 @@ def test_one_call_forms_have_every_parameter(name):
     assert [word for entry in entries for word in entry.split(", ")] == list(inspect.signature(function).parameters)
 
 
+@pytest.mark.parametrize("made", [cynorm.LRN, cynorm.BatchNorm, cynorm.Workspace])
+def test_classes_have_every_parameter(made):
+    parameters = inspect.getdoc(made).split("Parameters\n----------\n")[1].split("\n\n")[0]
+    entries = [line.split(" : ")[0] for line in parameters.splitlines() if line[:1].strip()]
+    assert [word for entry in entries for word in entry.split(", ")] == list(inspect.signature(made).parameters)
+
+
 @pytest.mark.parametrize("block", BLOCKS)
 def test_readme(block):
     exec(compile(block, str(README), "exec"), {})

@@ -3,7 +3,10 @@
 import functools
 import itertools
 import math
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -946,6 +949,79 @@ def test_in_place(layout, region, dtype):
         assert_same_bits(both, expected_both, "out=src=diff_dst")
 
 
+# Axes with windows that are so long that a thread's scratch is too small for them: layout, region, shape, local_size
+LONG_AXES = [
+    ("NC", "across_channels", (1, 300_001), 64),
+    ("NHWC", "across_channels", (1, 150_001, 2, 1), 41),
+    ("NCW", "within_channel", (1, 2, 150_001), 64),
+    ("NCHW", "within_channel", (1, 1, 7, 100_001), 12),
+    ("NHWC", "within_channel", (1, 3, 5, 30_001), 12),
+    ("NCDHW", "within_channel", (1, 1, 4, 300, 301), 10),
+    ("NDHWC", "within_channel", (1, 2, 4, 200, 201), 10),
+    ("nCw8c", "across_channels", (1, 300_005, 2), 64),
+    ("nCw16c", "across_channels", (1, 150_001, 3), 37),
+    ("nChw8c", "within_channel", (1, 11, 3, 20_001), 12),
+]
+each_long_axis = pytest.mark.parametrize("layout, region, shape, size", LONG_AXES)
+
+
+@each_long_axis
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float16)], ids=str)
+def test_long_axes_in_place(layout, region, shape, size, dtype):
+    """Their parts follow one another there, and each reads what the last one has overwritten."""
+    channels = channels_argument(layout, shape[1])
+    src, diff_dst = draw_pair(shape, dtype, layout)
+    lrn = cynorm.LRN(size, 0.5, beta=0.6, region=region, layout=layout, channels=channels, window="onnx")
+    parameters = {"local_size": size, "alpha": 0.5, "beta": 0.6, "region": region, "window": "onnx"}
+    dst, diff_src = lrn.forward(src), lrn.backward(diff_dst, src)
+    canonical_src, canonical_diff = (to_canonical(array, layout, channels) for array in (src, diff_dst))
+    assert_forward(to_canonical(dst, layout, channels), canonical_src, **parameters)
+    assert_backward(to_canonical(diff_src, layout, channels), canonical_diff, canonical_src, **parameters)
+    for memory, threads in ("C", 1), ("C", 3), ("F", 1):
+        src, diff_dst = src.copy(memory), diff_dst.copy(memory)
+        dst, diff_src = lrn.forward(src), lrn.backward(diff_dst, src)
+        for target in ("src", "diff_dst"):
+            arrays = {"src": src.copy(memory), "diff_dst": diff_dst.copy(memory)}
+            lrn.backward(**arrays, out=arrays[target], num_threads=threads)
+            assert_same_bits(arrays[target], diff_src, f"out={target}")
+        both = src.copy(memory)
+        workspace = cynorm.Workspace(cache="always")
+        assert_same_bits(lrn.forward(both, out=both, workspace=workspace, num_threads=threads), dst, "dst")
+        both = diff_dst.copy(memory)
+        lrn.backward(both, src, out=both, workspace=workspace, num_threads=threads)
+        if dtype == np.float32:
+            assert_same_bits(both, diff_src, "workspace")
+
+
+def status_kib(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(name))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the process's memory")
+@each_long_axis
+@pytest.mark.parametrize("in_place", [False, True], ids=["to another", "in place"])
+def test_scratch_of_long_axes(layout, region, shape, size, in_place):
+    """However long they are: ten times as much is asked of a process that has no memory to spare."""
+    code = f"""if True:
+        import numpy as np, cynorm, reference, test_lrn
+        shape = tuple(10 * n if n == max({shape}) else n for n in {shape})
+        channels = test_lrn.channels_argument({layout!r}, shape[1])
+        lrn = cynorm.LRN({size}, region={region!r}, layout={layout!r}, channels=channels)
+        src = reference.from_canonical(np.ones(shape, np.float32), {layout!r})
+        diff_dst = src.copy()
+        out = diff_dst if {in_place} else src * 2
+        before = test_lrn.status_kib("VmRSS")
+        open("/proc/self/clear_refs", "w").write("5")
+        lrn.forward(src, out=out, num_threads=1)
+        lrn.backward(diff_dst, src, out=out, num_threads=1)
+        print(test_lrn.status_kib("VmHWM") - before)
+    """
+    here = os.path.dirname(__file__)
+    printed = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True).stdout
+    assert int(printed) < 6 * 1024
+
+
 @each_region
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_in_place_large(region, layout):
@@ -1111,6 +1187,23 @@ def test_powers_below_what_their_product_with_src_is(dtype, size, beta, isa):
         assert (np.abs(dst) > np.finfo(dtype).smallest_normal).all()
         assert_forward(dst, src, **parameters)
         assert_backward(diff_src, diff_dst, src, **parameters)
+
+
+@pytest.mark.parametrize("dtype, size, diff_size, beta", [
+    (np.float32, 1e4, 1, -3.0), (np.float32, 1e9, 1, -2.0), (np.float32, 1e18, 1, -1.0), (np.float32, 3e17, 1e-20, -0.5),
+    (np.float32, 1e18, 1e-6, -0.1), (np.float32, 1e18, 1e-6, 0.4), (np.float32, 1e17, 1e-2, 1.0), (np.float32, 1, 1e30, 0.3),
+    (np.float64, 1e150, 1, -1.0), (np.float64, 1e75, 1, -2.0), (np.float64, 1e150, 1e-6, 1.0), (np.float64, 1e140, 1e-6, 0.5),
+])  # fmt: skip
+def test_terms_far_from_one(dtype, size, diff_size, beta, isa):
+    """With a negative exponent terms are large, with a large one small."""
+    for layout, region in itertools.product(("NCHW", "NHWC"), REGIONS):
+        parameters = {"local_size": 5, "alpha": 0.1, "beta": beta, "region": region}
+        src, diff_dst = draw_pair((1, 20, 4, 5), np.dtype(dtype), layout)
+        src *= dtype(size)
+        diff_dst *= dtype(diff_size)
+        diff_src = cynorm.LRN(layout=layout, **parameters).backward(diff_dst, src)
+        assert np.isfinite(diff_src).all()
+        assert_backward(*(to_canonical(array, layout) for array in (diff_src, diff_dst, src)), **parameters)
 
 
 @pytest.mark.parametrize("large, value, beta", [

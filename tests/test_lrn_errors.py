@@ -297,7 +297,7 @@ def test_partial_overlap(kind):
         np.testing.assert_array_equal(src, before)
 
 
-@pytest.mark.parametrize("num_threads", [0, -1, 2.0, "2", True, np.nan, np.array([1, 2])], ids=repr)
+@pytest.mark.parametrize("num_threads", [0, -1, 2.0, "2", True, np.nan, np.array([1, 2]), 2**16 + 1], ids=repr)
 def test_num_threads(num_threads):
     out = array(fill=7)
     error = (TypeError, ValueError)
@@ -372,7 +372,7 @@ def test_dst_excludes_in_place_only_where_it_must():
 
 
 def test_set_num_threads():
-    for wrong in (0, -2, 1.5, "2", True, np.array([1, 2])):
+    for wrong in (0, -2, 1.5, "2", True, np.array([1, 2]), 10**30):
         refuses(
             (TypeError, ValueError), "n must be", repr(wrong), call=lambda wrong=wrong: cynorm.set_num_threads(wrong)
         )

@@ -266,8 +266,9 @@ typedef struct {
     /* the streamed axis: its extent, the outputs [begin, end) of this tile, its window */
     int64_t extent, begin, end, left, right;
     /* a slab: outputs per level (level 0 innermost), flat distance between entries of a level, flat position of the
-     * first output, flat size; how many entries of level 0 are missing from the last of level 1 (blocked channels) */
-    int64_t count[3], pitch[3], origin, size, missing;
+     * first output, flat size; how many entries of level 0 are missing from the last of level 1 (blocked channels), and how many
+     * entries of level 1 lie behind the tile's */
+    int64_t count[3], pitch[3], origin, size, missing, behind;
     /* where the streamed axis is groups of a level's entries: that level, else -1, and its count in the last slab */
     int64_t grouped, last_group;
     /* entries of level 0 that tiles on either side have, where each has a line of memory or more */

@@ -43,15 +43,16 @@ typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 
 /* ---- the formulas ---- */
 
-/* Terms are kept scaled by a power of two: beside a huge src they would underflow before they are multiplied by it again (none
- * does with src of 1e18 and diff_dst of 1e-6, at any alpha). Beside a tiny one they overflow where k is 0: then by half of its
+/* Terms are kept scaled by a power of two: beside a huge src, x, they are some x^(-1-2 beta) and would underflow before they are
+ * multiplied by it again; the larger beta is, the more so (none does with beta 3/4, src of 1e18 and diff_dst of 1e-6, at any
+ * alpha). With a negative beta what they give is large itself. Beside a tiny src they overflow where k is 0: then by half of the
  * exponent. Likewise by 2 * alpha * beta, which takes no instruction of its own so; both together are at most 2^most. */
 #define coefficients FN(cynorm_lrn_coefficients)
 typedef struct { vec k, alpha, scale, unscale; double beta; } coefficients;
 
 static coefficients FN(coefficients_of)(const cynorm_lrn_tile *t) {
-    const double c = 2 * t->alpha * t->beta;
-    const int usual = (CYNORM_DOUBLE ? 440 : 52) / (t->k == 0 ? 2 : 1), most = CYNORM_DOUBLE ? 900 : 100;
+    const double c = 2 * t->alpha * t->beta, share = t->beta - 1 / 3. < 0 ? 0 : t->beta - 1 / 3. > 0.5 ? 0.5 : t->beta - 1 / 3.;
+    const int usual = (int)(share * (CYNORM_BIAS + 1)) / (t->k == 0 ? 2 : 1), most = CYNORM_DOUBLE ? 900 : 100;
     int e;
     (void)frexp(c, &e);
     if (e < most - usual) e = most - usual;
@@ -281,7 +282,7 @@ static region FN(region_of)(const cynorm_lrn_tile *t, const int64_t reach[3][2],
         r.to[i] = count + (reach ? reach[i][1] : 0);
         r.flat += r.from[i] * t->pitch[i];
     }
-    r.last = r.to[0] - r.from[0] - t->missing;
+    r.last = r.to[0] - r.from[0] - ((reach ? reach[1][1] : 0) == t->behind ? t->missing : 0);
     return r;
 }
 
