@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import tensors
+from benchmarks.problems import DIGITS
 
 _ORACLE = Path(__file__).parent.parent / "tests" / "reference.py"
 _CHUNK = 1 << 22
-_DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "s8": 7}
 
 
 @dataclass
@@ -197,9 +197,9 @@ def threshold(problem, name):
     """benchdnn's threshold for an output: a relative error, or for backward batch norm one of the L2 norm."""
     if problem.driver == "lrn":
         axes = 1 if problem.alg == "ACROSS" else len(problem.shape) - 2
-        epsilon = 2.0 ** (1 - _DIGITS[problem.dt])
+        epsilon = 2.0 ** (1 - DIGITS[problem.dt])
         return problem.parameters["ls"] ** axes * 3 * epsilon
-    coefficient = 2.0 ** max(0, 24 - _DIGITS[problem.dt])
+    coefficient = 2.0 ** max(0, 24 - DIGITS[problem.dt])
     if name in ("diff_scale", "diff_shift"):
         return coefficient * 5e-6
     return coefficient * 6e-7 if name in ("dst", "diff_src") else 0.0

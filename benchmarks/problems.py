@@ -25,11 +25,11 @@ DTYPES = {
     "f64": np.float64,
     "f16": np.float16,
     "s8": np.int8,
-    "u8": np.uint8,
-    "s32": np.int32,
 }
 if ml_dtypes:
     DTYPES["bf16"] = ml_dtypes.bfloat16
+# A significand's bits; int8 has seven and a sign.
+DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "s8": 7}
 DIRECTIONS = ("FWD_D", "FWD_I", "FWD_B", "BWD_D", "BWD_DW", "BWD_W", "BWD_WB")
 FLAGS = {
     "G": "use_global_stats",
@@ -150,8 +150,8 @@ class Problem:
             raise Unsupported(f"attributes {self.attributes}")
         if self.post_ops and (self.driver == "lrn" or self.post_ops != "relu" or not self.is_forward):
             raise Unsupported(f"post-operation {self.post_ops}")
-        if self.dt in ("s8", "u8", "s32") and not (
-            self.driver == "bnorm" and self.direction == "FWD_I" and self.dt == "s8" and "G" in self.flags
+        if self.dt == "s8" and not (
+            self.driver == "bnorm" and self.direction == "FWD_I" and "G" in self.flags
         ):
             raise Unsupported(f"data type {self.dt} here")
 
@@ -168,9 +168,10 @@ class Problem:
     def format(self, canonical=False):
         """The line that reproduces the problem."""
         words = [f"--{self.driver}"]
-        for option, attribute, default in _REPRODUCED[self.driver]:
+        for option in _REPRODUCED[self.driver]:
+            attribute = _LISTS[option][0] if option in _LISTS else option.replace("-", "_")
             value = getattr(self, attribute)
-            if canonical or value != default:
+            if canonical or value != getattr(Problem, attribute):
                 words.append(f"--{option}=" + (str(value).lower() if isinstance(value, bool) else value))
         return (
             " ".join([*words, self.attributes] if self.attributes else words)
@@ -180,28 +181,8 @@ class Problem:
 
 
 _REPRODUCED = {
-    "lrn": [
-        ("dir", "direction", "FWD_D"),
-        ("dt", "dt", "f32"),
-        ("tag", "tag", "abx"),
-        ("alg", "alg", "ACROSS"),
-        ("inplace", "inplace", False),
-        ("attr-post-ops", "post_ops", ""),
-        ("skip-impl", "skip_impl", ""),
-        ("impl", "impl", ""),
-    ],
-    "bnorm": [
-        ("dir", "direction", "FWD_D"),
-        ("dt", "dt", "f32"),
-        ("tag", "tag", "abx"),
-        ("strides", "strides", ""),
-        ("flags", "flags", ""),
-        ("check-alg", "check_alg", ""),
-        ("inplace", "inplace", False),
-        ("attr-post-ops", "post_ops", ""),
-        ("skip-impl", "skip_impl", ""),
-        ("impl", "impl", ""),
-    ],
+    "lrn": ("dir", "dt", "tag", "alg", "inplace", "attr-post-ops", "skip-impl", "impl"),
+    "bnorm": ("dir", "dt", "tag", "strides", "flags", "check-alg", "inplace", "attr-post-ops", "skip-impl", "impl"),
 }
 
 
@@ -262,17 +243,17 @@ def _times(text):
     return min(max(float(text), 10.0), 60e3)
 
 
-# The lists whose cross product makes problems, in benchdnn's order: field of Problem, default, reader.
+# The lists whose cross product makes problems, in benchdnn's order: field of Problem, but for mb, and reader.
 _LISTS = {
-    "dir": ("direction", "FWD_D", _one_of(*DIRECTIONS)),
-    "dt": ("dt", "f32", str),
-    "tag": ("tag", "abx", str),
-    "strides": ("strides", "", str),
-    "alg": ("alg", "ACROSS", _one_of("ACROSS", "WITHIN")),
-    "flags": ("flags", "", _flags),
-    "mb": ("mb", 0, int),
-    "attr-post-ops": ("post_ops", "", str),
-    "inplace": ("inplace", False, _boolean),
+    "dir": ("direction", _one_of(*DIRECTIONS)),
+    "dt": ("dt", str),
+    "tag": ("tag", str),
+    "strides": ("strides", str),
+    "alg": ("alg", _one_of("ACROSS", "WITHIN")),
+    "flags": ("flags", _flags),
+    "mb": ("mb", int),
+    "attr-post-ops": ("post_ops", str),
+    "inplace": ("inplace", _boolean),
 }
 _ONLY = {"strides": "bnorm", "flags": "bnorm", "check-alg": "bnorm", "alg": "lrn"}
 _SINGLES = {"match": "", "skip-impl": "", "impl": "", "check-alg": ""}
@@ -382,7 +363,8 @@ def _read_option(word, state):
                 value = PERF_TEMPLATE if value == "def" else _csv_template(state.driver)
             state.options = replace(state.options, **{attribute: read(value) if value else default})
         elif name in _LISTS:
-            _, default, read = _LISTS[name]
+            attribute, read = _LISTS[name]
+            default = getattr(Problem, attribute, 0)  # mb has none: 0 keeps the descriptor's
             items = [item.strip("\"'") for item in value.split(",")] if value else []
             state.lists[name] = [read(item) if item else default for item in items] or [default]
         elif name in _SINGLES:
@@ -409,14 +391,14 @@ def _add_problems(word, state):
     descriptor = Descriptor.parse(word, state.driver)
     attributes = " ".join(f"--{name}={value}" for name, value in state.attributes.items() if value)
     singles = _SINGLES | state.singles
-    fields = [
-        (name, default)
-        for name, (_, default, _) in _LISTS.items()
-        if _ONLY.get(name, state.driver) == state.driver
-    ]
-    for values in itertools.product(*(state.lists.get(name, [default]) for name, default in fields)):
-        knobs = {_LISTS[name][0]: value for (name, _), value in zip(fields, values, strict=True)}
-        mb = knobs.pop("mb")
+    lists = {
+        attribute: state.lists[name]
+        for name, (attribute, _) in _LISTS.items()
+        if name in state.lists and _ONLY.get(name, state.driver) == state.driver
+    }
+    for values in itertools.product(*lists.values()):
+        knobs = dict(zip(lists, values, strict=True))
+        mb = knobs.pop("mb", 0)
         problem = Problem(
             replace(descriptor, mb=mb) if mb else descriptor,
             **knobs,

@@ -183,7 +183,7 @@ def read_lines(path):
     return run, [record for record in records if record["kind"] == "row"]
 
 
-def compare(old, new, library=None):
+def compare(old, new):
     """What got slower, or faster, from one list of rows to another beyond the noise.
 
     The noise of a row is the sum of both spreads, at least 5 %. Where both runs know the machine's limit, the
@@ -197,7 +197,7 @@ def compare(old, new, library=None):
     found = []
     after = {_key(row): row for row in new}
     for before in old:
-        name = library or next(iter(before["results"]))
+        name = next(iter(before["results"]))
         was = before["results"].get(name, {})
         if "median" not in was:
             continue

@@ -2,8 +2,6 @@
 
 from benchmarks.problems import parse
 
-_KIB = 1 << 10
-
 
 def threads(most):
     """(threads, problem) for one problem of each operator from one thread to all."""

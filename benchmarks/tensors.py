@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from benchmarks.problems import Unsupported
+from benchmarks.problems import DIGITS, Unsupported
 
 _ALIGNMENT = 64
 _PATTERN = 1 << 20
@@ -194,8 +194,7 @@ def _batch_norm_fill(problem, name):
 
 def _exactness(problem):
     """(algorithm, bits that may vary, density): algorithm 1 has means of 2^x, 0 has zero means and zeros."""
-    # A significand's bits; int8 has seven and a sign.
-    exact_bits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}.get(problem.dt, 7)
+    exact_bits = DIGITS[problem.dt]
     count = max(1, problem.shape[0] * math.prod(problem.shape[2:]))
     free_bits = int((exact_bits - math.ceil(math.log2(count))) / 2 - 1)
     asked = {"alg_0": 0, "alg_1": 1}.get(problem.check_alg)

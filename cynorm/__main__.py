@@ -47,9 +47,10 @@ def main(arguments=None):
         cynorm.show_config()
         return
     if options.threads is not None:
-        if options.threads < 1:
-            parser.error(f"--threads must be at least 1, got {options.threads}")
-        cynorm.set_num_threads(options.threads)
+        try:
+            cynorm.set_num_threads(options.threads)
+        except ValueError as error:
+            parser.error(f"--threads: {error}")
     print(f"cynorm {cynorm.__version__}, {cynorm.isa()}, threads: {cynorm.get_num_threads()}\n")
     run("quick" if options.quick else "full")
     print("\n" + __doc__.split("\n\n")[1], end="")

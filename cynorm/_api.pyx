@@ -5,11 +5,11 @@ from cpython.pycapsule cimport PyCapsule_New
 from libc.math cimport isfinite
 from cynorm cimport _batch_norm, _lrn
 from cynorm._kernels cimport (
-    CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_BACKWARD_INFERENCE, CYNORM_BN_DIFF_DST,
-    CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_MASK, CYNORM_BN_MEAN,
-    CYNORM_BN_MEAN_LOW, CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE,
-    CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8,
-    CYNORM_SHRINK, cynorm_api,
+    CYNORM_ACTIVATIONS, CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_BACKWARD_INFERENCE,
+    CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_MASK,
+    CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SRC, CYNORM_BN_VALUE,
+    CYNORM_BN_VARIANCE, CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK,
+    CYNORM_RELU, CYNORM_S8, cynorm_api,
 )
 from cynorm._tensor cimport same_shape
 
@@ -106,7 +106,7 @@ cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexce
     cdef int i, status = check_tensor(src, call.kind == CYNORM_BN_FORWARD_INFERENCE)
     if status != CYNORM_OK:
         return status
-    if not (p.epsilon >= 0 and isfinite(p.epsilon)) or not 0 <= p.activation <= CYNORM_SHRINK:
+    if not (p.epsilon >= 0 and isfinite(p.epsilon)) or not 0 <= p.activation < CYNORM_ACTIVATIONS:
         return CYNORM_BAD_PARAMETER
     if not 0 <= call.kind <= CYNORM_BN_BACKWARD_INFERENCE or call.reduced >> src.ndim:
         return CYNORM_BAD_PARAMETER

@@ -28,7 +28,6 @@ import numpy as np
 from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
-from cynorm._tensor import short_name
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
@@ -55,14 +54,15 @@ from cynorm._kernels cimport (
     CYNORM_BN_DIFF_SCALE as DIFF_SCALE,
     CYNORM_BN_DIFF_SHIFT as DIFF_SHIFT,
     CYNORM_BN_PARAMETERS as PARAMETERS,
+    CYNORM_BN_VIEWS as VIEWS,
 )
 from cynorm._tasks cimport (
     cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
 )
 from cynorm._tensor cimport (
-    aligned, check_layout, check_outputs, check_overlap, check_same, clear_bytes, describe, describe_output,
-    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, same_memory,
-    shape_of, total_bytes, zero_padding,
+    aligned, ceil_div, check_layout, check_outputs, check_overlap, check_same, clear_bytes, describe, describe_output,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, round_up, same_memory,
+    shape_of, short_name, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
@@ -70,7 +70,6 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove, memset
 
 cdef enum:
-    VIEWS = 7                       # CYNORM_BN_VIEWS
     AXES = 8
     VECTOR = 16                     # statistics: pieces of rows have whole vectors
     ROW = 4096                      # elements: a longer kept row is cut
@@ -188,14 +187,6 @@ ctypedef struct state_t:
     double epsilon
     char *array[ARRAYS]
     char *sums                      # of all chunks; NULL where each unit is one chunk
-
-
-cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
-    return (a + b - 1) / b
-
-
-cdef int64_t round_up(int64_t a, int64_t b) noexcept nogil:
-    return ceil_div(a, b) * b
 
 
 cdef int64_t even_part(int64_t whole, int64_t most) noexcept nogil:
@@ -1106,7 +1097,7 @@ cdef class Problem:
     cdef tuple statistics_shape(self, const cynorm_tensor *src, unsigned reduced):
         if self.axes is None:
             return (src.shape[1] * self.block if self.block else src.shape[self.channel_axis],)
-        return tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
+        return keep_dims(src, reduced)
 
     cdef object parameter(self, object array, str name, const cynorm_tensor *src, unsigned reduced,
                           cynorm_tensor *t, unsigned *constant=NULL):
@@ -1120,8 +1111,8 @@ cdef class Problem:
             array = describe(padded, name, t)
         if not self.spread(t, src, reduced, constant):
             shape = (self.channels,) if self.channels else self.statistics_shape(src, reduced)
-            keep_dims = tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
-            either = "" if shape == keep_dims else f" or {keep_dims}"
+            kept = keep_dims(src, reduced)
+            either = "" if shape == kept else f" or {kept}"
             if constant != NULL:
                 either += f" or one that broadcasts to {shape_of(src)}"
             raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
@@ -1220,7 +1211,7 @@ cdef class Problem:
         for extent in self.statistics_shape(&src, self.reduced(&src, "shape")):
             statistics *= extent
         if training:
-            parts = 3
+            parts = SHIFT_ROW
         if self.p.activation == CYNORM_RELU:
             return parts * statistics * size + mask_bytes(elements)
         if self.p.activation == CYNORM_IDENTITY:
@@ -1460,6 +1451,11 @@ cdef class Problem:
 
 cdef object described_output(object out, str name, cynorm_tensor *t):
     return None if out is None else describe_output(out, name, t)
+
+
+cdef tuple keep_dims(const cynorm_tensor *src, unsigned reduced):
+    """src's shape with 1 along the reduced axes."""
+    return tuple([1 if reduced >> a & 1 else src.shape[a] for a in range(src.ndim)])
 
 
 cdef int single_axis(unsigned reduced, int ndim) noexcept:

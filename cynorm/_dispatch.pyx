@@ -1,11 +1,11 @@
 # cython: language_level=3
 """The kernel table in force and the number of threads: the only global state there is."""
 
-import operator
 import os
 from contextlib import contextmanager
 
 from cynorm._messages import hint, shown
+from cynorm._parameters import index
 
 from cynorm._kernels cimport cynorm_kernels
 from libc.stdint cimport int64_t
@@ -71,11 +71,10 @@ cdef int requested_threads(object num_threads) except -1:
     return 0 if num_threads is None else checked_threads(num_threads, "num_threads")
 
 
-cdef int checked_threads(object threads, str name) except -1:
+cpdef int checked_threads(object threads, str name) except -1:
+    """A number of threads, as any argument says it."""
     try:
-        if isinstance(threads, bool):
-            raise TypeError
-        number = operator.index(threads)
+        number = index(threads)
     except TypeError:
         raise TypeError(f"{name} must be an integer of at least 1 or None, got {shown(threads)}") from None
     if number < 1:

@@ -19,7 +19,6 @@ are in any of them, unless pixels are in src or diff_dst: then a tile's part of 
 from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
-from cynorm._tensor import short_name
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
@@ -29,8 +28,8 @@ from cynorm._kernels cimport (
 )
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
-    aligned, check_layout, check_overlap, check_same, clear_bytes, describe, describe_output, describe_shape,
-    elements_of, empty_like, real_size, same_memory, total_bytes, zero_padding,
+    aligned, ceil_div, check_layout, check_overlap, check_same, clear_bytes, describe, describe_output, describe_shape,
+    elements_of, empty_like, real_size, round_up, same_memory, short_name, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
@@ -90,10 +89,6 @@ ctypedef struct strip_t:
     int64_t count[4]
     int64_t stride[4]
     int64_t size, nbytes            # of an element, of all
-
-
-cdef int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
-    return (a + b - 1) / b
 
 
 cdef int64_t distance(const axis_t *a, int view) noexcept nogil:
@@ -259,7 +254,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
 
 
 cdef int64_t whole_vectors(int64_t n) noexcept nogil:
-    return ceil_div(n, VECTOR) * VECTOR
+    return round_up(n, VECTOR)
 
 
 cdef int64_t entries_of(const plan_t *plan, int64_t cells) noexcept nogil:
@@ -632,14 +627,12 @@ cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before
 
 
 cdef void shift(cynorm_lrn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
-    if t.src.data != NULL:
-        t.src.data += by * axis.stride[SRC]
+    t.src.data += by * axis.stride[SRC]
     if t.diff_dst.data != NULL:
         t.diff_dst.data += by * axis.stride[DIFF_DST]
     if t.y.data != NULL:
         t.y.data += by * axis.stride[Y]
-    if t.dst.data != NULL:
-        t.dst.data += by * axis.stride[DST]
+    t.dst.data += by * axis.stride[DST]
     if t.omega.data != NULL:
         t.omega.data += by * axis.stride[OMEGA]
 
@@ -799,7 +792,7 @@ cdef int64_t strips_bytes(const plan_t *plan) noexcept nogil:
             t.end = plan.cut[3]
             t.last_group = plan.cut[plan.grouped] if plan.grouped >= 0 else 0
             nbytes += 2 * strip_before(plan, &t, i).nbytes
-    return ceil_div(nbytes, LINE) * LINE
+    return round_up(nbytes, LINE)
 
 
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:

@@ -1,3 +1,4 @@
+# cython: language_level=3, cdivision=True
 from cynorm._kernels cimport CYNORM_F64, cynorm_tensor
 from libc.stdint cimport int64_t
 from libc.string cimport memset
@@ -15,6 +16,8 @@ cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1
 cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef tuple shape_of(const cynorm_tensor *t)
 cdef object real_dtype(int code)
+cdef object dtype_name(int code)
+cdef object short_name(int code)
 cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, int channel_axis, int block,
                       int64_t channels) except -1
 cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil
@@ -22,6 +25,14 @@ cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1
 cdef int64_t elements_of(const cynorm_tensor *t) noexcept nogil
 cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil
 cdef void *aligned(void *p) noexcept nogil
+
+
+cdef inline int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
+    return (a + b - 1) // b
+
+
+cdef inline int64_t round_up(int64_t a, int64_t b) noexcept nogil:
+    return ceil_div(a, b) * b
 
 
 cdef inline int64_t real_size(int dtype) noexcept nogil:

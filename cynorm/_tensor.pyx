@@ -2,13 +2,13 @@
 """NumPy arrays as cynorm_tensor, and the checks that every operator makes of them."""
 
 import math
-import operator
 from functools import lru_cache, wraps
 
 cimport numpy as cnp
 import numpy as np
 
 from cynorm._messages import shown
+from cynorm._parameters import integers
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cynorm._interop cimport as_array
@@ -115,19 +115,11 @@ cdef int dtype_code(object dtype) except -1:
 cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1:
     """Fill t, but for its memory, from arguments of these names."""
     cdef int i
-    try:
-        if isinstance(shape, (str, bytes, bytearray)):
-            raise TypeError
-        shape = tuple(shape)
-        if bool in map(type, shape):
-            raise TypeError
-        extents = [operator.index(extent) for extent in shape]
-    except TypeError:
-        raise TypeError(f"shape must be a sequence of integers, got {shown(shape)}") from None
+    extents = integers("shape", shape)
     if not 1 <= len(extents) <= 8 or min(extents) < 0:
-        raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shown(shape)}")
+        raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shown(extents)}")
     if max(*extents, math.prod(extents)) >= MOST_ELEMENTS:
-        raise ValueError(f"shape must hold fewer than {MOST_ELEMENTS} elements, got {shape!r}")
+        raise ValueError(f"shape must hold fewer than {MOST_ELEMENTS} elements, got {extents!r}")
     t.dtype = dtype_code(dtype)
     t.ndim = len(extents)
     for i in range(t.ndim):
@@ -199,7 +191,7 @@ cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
     return a
 
 
-def refuse_dtype(array, name, integers):
+cdef int refuse_dtype(object array, str name, bint integers) except -1:
     allowed = f"float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
     raise TypeError(f"{name} must be {allowed}, got {array.dtype!r}")
 
@@ -293,11 +285,11 @@ cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other
     return 0
 
 
-def dtype_name(int code):
+cdef object dtype_name(int code):
     return ("float32", "float64", "float16", "bfloat16", "int8")[code]
 
 
-def short_name(int code):
+cdef object short_name(int code):
     return ("f32", "f64", "f16", "bf16", "s8")[code]
 
 
@@ -367,13 +359,13 @@ cdef int refuse_shared(object out, str out_name, object array, str name, bint sa
     return 0
 
 
-def describe_memory(array):
+cdef str describe_memory(object array):
     return f"memory at {array.__array_interface__['data'][0]:#x} with strides {array.strides}"
 
 
 cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1:
     """Of arrays (None: absent), the first of which are inputs: refuse an output that shares memory with
-    itself or another, other than being an input."""
+    another, other than being an input."""
     cdef char *low[MOST_ARRAYS]
     cdef char *high[MOST_ARRAYS]
     cdef int count = len(arrays), i, j
@@ -382,8 +374,6 @@ cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1:
         if arrays[i] is not None:
             bounds(arrays[i], &low[i], &high[i])
     for i in range(inputs, count):
-        if low[i] != NULL:
-            check_apart_itself(arrays[i], names[i])
         for j in range(i):
             if low[i] >= high[j] or low[j] >= high[i]:
                 continue
@@ -451,6 +441,9 @@ def checked(tuple names not None, int outputs, tuple optional not None=()):
                     remembered.clear()
                 if kind is not None:
                     remembered[key] = result
+            for i in range(inputs, len(arrays)):
+                if arrays[i] is not None:
+                    check_apart_itself(arrays[i], names[i])
             check_outputs(arrays, names, inputs)
             return result
 

@@ -8,10 +8,9 @@ cimport numpy as cnp
 import numpy as np
 
 from cynorm._messages import shown
-from cynorm._tensor import dtype_name
 
 from cynorm._kernels cimport cynorm_itemsize, cynorm_tensor
-from cynorm._tensor cimport real_dtype, same_kind, shape_of
+from cynorm._tensor cimport dtype_name, real_dtype, same_kind, shape_of
 from libc.stdint cimport int64_t
 
 cdef extern from *:

@@ -57,7 +57,7 @@ def streaming_limit(
         raise ValueError(f"reads and writes must be (1, 0), (1, 1) or (2, 1), got ({reads!r}, {writes!r})")
     nbytes = integer("nbytes", nbytes)
     if num_threads is not None:
-        num_threads = integer("num_threads", num_threads)
+        num_threads = _dispatch.checked_threads(num_threads, "num_threads")
     run = stream_pass(reads, writes, nbytes, num_threads, flag("streaming", streaming))
     moved = run()
     best, spent, passes = float("inf"), 0.0, 0

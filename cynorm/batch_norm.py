@@ -105,7 +105,8 @@ class Activation(Immutable):
     parameters: tuple[tuple[str, float], ...]
 
     def __init__(self, name: str, **parameters: float) -> None:
-        defaults = _ACTIVATIONS[choice("activation", name, tuple(_ACTIVATIONS))]
+        name = choice("activation", name, tuple(_ACTIVATIONS))
+        defaults = _ACTIVATIONS[name]
         for parameter in parameters:
             if parameter not in defaults:
                 allowed = ", ".join(defaults) or "no parameters"

@@ -55,6 +55,11 @@ def tolerance(expected, magnitude, dtype, ulps):
     return computed
 
 
+def loose_tolerance(magnitude, dtype, steps):
+    """`steps` ulp of `magnitude` in the type computed in, and 1 ulp of `dtype` for its rounding."""
+    return steps * ulp(magnitude, compute_dtype(dtype)) + ulp(magnitude, dtype)
+
+
 def assert_within(got, expected, tolerance, what="result"):
     """Every element of `got` lies within `tolerance` of `expected`; NaN is near NaN only."""
     dtype = got.dtype

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import reference
 
 GUARD = 77  # what the memory around a placed array holds; exact in every dtype
+MOST_ELEMENTS = 6000  # in a drawn shape
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -83,6 +84,12 @@ def take(view, buffer):
     return values
 
 
+def available_bytes():
+    """Memory the system says is free to use."""
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Values
 
@@ -96,6 +103,13 @@ def random_values(rng, shape, dtype, kind="normal"):
     if kind == "sparse":
         values = np.where(rng.random(shape) < 0.5, 0, values)
     return np.asarray(values).astype(dtype)
+
+
+def draw_pair(shape, dtype, layout="NCHW", seed=0, kind="normal"):
+    """src and diff_dst in a layout, from a canonical shape; the padding of blocked ones holds NaN."""
+    rng = np.random.default_rng(seed)
+    values = (random_values(rng, shape, dtype, kind) for _ in range(2))
+    return [reference.from_canonical(array, layout, padding=np.nan) for array in values]
 
 
 def bits(array):
@@ -121,18 +135,18 @@ def assert_same_windows(got, expected, local_size, what, terms=None):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Shapes
+# Shapes and parameters
 
 
 @st.composite
-def canonical_shapes(draw, layout, max_elements=6000):
+def canonical_shapes(draw, layout):
     """(N, C, *spatial) for a layout, zero-sized now and then."""
     smallest = 0 if draw(st.integers(0, 15)) == 0 else 1
     n = draw(st.integers(smallest, 4))
     channels = draw(st.integers(smallest, 40) | st.integers(smallest, 150))
     spatial = []
     for _ in range(reference.spatial_ndim(layout)):
-        room = max_elements // max(1, n * channels * math.prod(spatial))
+        room = MOST_ELEMENTS // max(1, n * channels * math.prod(spatial))
         spatial.append(draw(st.integers(smallest, max(1, min(room, 70)))))
     return (n, channels, *spatial[::-1])
 
@@ -142,6 +156,32 @@ def shapes_to_transpose(draw):
     """(N, C, H, W) with C and W around what is transposed together, 16 bytes by a vector, and beyond."""
     around = st.integers(1, 40) | st.sampled_from((63, 64, 65, 130))
     return (draw(st.integers(1, 2)), draw(around), draw(st.integers(1, 5)), draw(around))
+
+
+def channels_argument(layout, channels):
+    """The `channels` argument: given only where a block is not full."""
+    block = reference.block_size(layout)
+    return channels if block and channels % block else None
+
+
+ACTIVATIONS = {
+    "identity": {},
+    "relu": {},
+    "elu": {"alpha": 1.2},
+    "celu": {"alpha": 0.7},
+    "scaled_elu": {"alpha": 1.67, "gamma": 1.05},
+    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
+    "leaky_relu": {"alpha": 0.01},
+    "linear": {"alpha": 1.5, "beta": -0.5},
+    "parametric_softplus": {"alpha": 1.5, "beta": 0.7},
+    "scaled_tanh": {"alpha": 1.5, "beta": 0.7},
+    "sigmoid": {},
+    "softplus": {"steepness": 2.0},
+    "softsign": {},
+    "tanh": {},
+    "thresholded_relu": {"alpha": 0.8},
+    "shrink": {"bias": 0.3, "threshold": 0.9},
+}
 
 
 @dataclass(frozen=True)
@@ -161,9 +201,7 @@ class LrnProblem:
 
     @property
     def channels(self):
-        """The `channels` argument: given only where a block is not full."""
-        block = reference.block_size(self.layout)
-        return self.shape[1] if block and self.shape[1] % block else None
+        return channels_argument(self.layout, self.shape[1])
 
 
 @st.composite

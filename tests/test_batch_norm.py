@@ -14,9 +14,12 @@ import cynorm
 import reference
 from reference import assert_within, from_canonical, to_canonical, tolerance, ulp, wide
 from strategies import (
+    ACTIVATIONS,
     Memory,
     assert_same_bits,
+    available_bytes,
     batch_norm_problems,
+    channels_argument,
     orders,
     place,
     random_values,
@@ -56,8 +59,7 @@ class Case:
         self.kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
         arguments = {"axes": axes}
         if axes is None:
-            channels = shape[1] if self.blocked and shape[1] % self.blocked else None
-            arguments = {"layout": layout, "channels": channels}
+            arguments = {"layout": layout, "channels": channels_argument(layout, shape[1])}
         self.operator = cynorm.BatchNorm(epsilon=epsilon, activation=activation, **arguments)
         self.src, self.diff_dst, self.add = (self.array() for _ in range(3))
         self.scale = self.parameter()
@@ -557,26 +559,8 @@ def test_central_differences(axes, training):
             assert slope == pytest.approx(gradient[index], rel=1e-6, abs=1e-8), (name, index)
 
 
-ACTIVATIONS = {
-    "identity": {},
-    "relu": {},
-    "elu": {"alpha": 1.2},
-    "celu": {"alpha": 0.7},
-    "scaled_elu": {"alpha": 1.67, "gamma": 1.05},
-    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
-    "leaky_relu": {"alpha": 0.01},
-    "linear": {"alpha": 1.5, "beta": -0.5},
-    "parametric_softplus": {"alpha": 1.5, "beta": 0.7},
-    "scaled_tanh": {"alpha": 1.5, "beta": 0.7},
-    "sigmoid": {},
-    "softplus": {"steepness": 2.0},
-    "softsign": {},
-    "tanh": {},
-    "thresholded_relu": {"alpha": 0.8},
-    "shrink": {"bias": 0.3, "threshold": 0.9},
-}
 each_activation = pytest.mark.parametrize("name, parameters", ACTIVATIONS.items(), ids=ACTIVATIONS)
-STEEPEST = 2.0  # no activation above grows faster
+STEEPEST = 2.0  # none of ACTIVATIONS grows faster
 
 
 @each_activation
@@ -1459,12 +1443,6 @@ def test_large_half_tensors(shape):
         assert_within(statistic, expected, 2 * ulp(expected, FLOAT32))
     assert np.isfinite(dst[0, 0]).all()
     assert (dst == dst[:1, :1]).all()
-
-
-def available_bytes():
-    """Memory the system says is free to use."""
-    with open("/proc/meminfo") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
 @pytest.mark.parametrize("layout", reference.LAYOUTS)

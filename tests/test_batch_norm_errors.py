@@ -9,14 +9,7 @@ import pytest
 import cynorm
 import reference
 from strategies import assert_same_bits
-from test_lrn_errors import NOT_FLOATS, READ_ONLY, refuses
-
-SHAPE = (2, 8, 3, 4)
-
-
-def array(shape=SHAPE, dtype=np.float32, fill=1):
-    """An array of some shape."""
-    return np.full(shape, fill, dtype)
+from test_lrn_errors import NOT_FLOATS, READ_ONLY, SHAPE, array, refuses
 
 
 def vector(length=8, dtype=np.float32, fill=1):

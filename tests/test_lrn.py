@@ -20,7 +20,10 @@ from strategies import (
     Memory,
     assert_same_bits,
     assert_same_windows,
+    available_bytes,
     bits,
+    channels_argument,
+    draw_pair,
     lrn_problems,
     orders,
     place,
@@ -72,18 +75,6 @@ def assert_padding_is_zero(array, layout, channels):
         assert not np.asarray(padding != 0).any(), "padding is not zero"
 
 
-def draw_pair(shape, dtype, layout="NCHW", seed=0, kind="normal"):
-    """src and diff_dst in a layout, from a canonical shape; the padding of blocked ones holds NaN."""
-    rng = np.random.default_rng(seed)
-    return [from_canonical(random_values(rng, shape, dtype, kind), layout, padding=np.nan) for _ in range(2)]
-
-
-def channels_argument(layout, channels):
-    """The `channels` argument: given only where a block is not full."""
-    block = reference.block_size(layout)
-    return channels if block and channels % block else None
-
-
 def check(shape, dtype, layout="NCHW", seed=0, kind="normal", num_threads=None, **parameters):
     """Forward and backward of one problem, in fresh dense arrays, with and without a workspace."""
     parameters = {"local_size": 5, "alpha": 1.0} | parameters
@@ -131,11 +122,7 @@ def test_drawn_forward(problem):
 
 @given(lrn_problems())
 def test_drawn_backward(problem):
-    rng = np.random.default_rng(problem.seed)
-    values, gradients = (
-        from_canonical(random_values(rng, problem.shape, problem.dtype, problem.kind), problem.layout, np.nan)
-        for _ in range(2)
-    )
+    values, gradients = draw_pair(problem.shape, problem.dtype, problem.layout, problem.seed, problem.kind)
     src, _ = place(values, problem.src)
     diff_dst, _ = place(gradients, problem.diff_dst)
     lrn = cynorm.LRN(layout=problem.layout, channels=problem.channels, **problem.parameters)
@@ -1004,9 +991,9 @@ def status_kib(name):
 def test_scratch_of_long_axes(layout, region, shape, size, in_place):
     """However long they are: ten times as much is asked of a process that has no memory to spare."""
     code = f"""if True:
-        import numpy as np, cynorm, reference, test_lrn
+        import numpy as np, cynorm, reference, strategies, test_lrn
         shape = tuple(10 * n if n == max({shape}) else n for n in {shape})
-        channels = test_lrn.channels_argument({layout!r}, shape[1])
+        channels = strategies.channels_argument({layout!r}, shape[1])
         lrn = cynorm.LRN({size}, region={region!r}, layout={layout!r}, channels=channels)
         src = reference.from_canonical(np.ones(shape, np.float32), {layout!r})
         diff_dst = src.copy()
@@ -1320,12 +1307,6 @@ def test_larger_than_the_cache(layout):
         expected = lrn.backward(diff_dst[image : image + 1], src[image : image + 1])[0]
         assert_same_bits(out[image], expected, f"image {image}")
     assert_backward(to_canonical(out[-1:], layout), last_diff, last_src, **parameters)
-
-
-def available_bytes():
-    """Memory the system says is free to use."""
-    with open("/proc/meminfo") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
 @pytest.mark.slow

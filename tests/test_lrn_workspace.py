@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import cynorm
 import reference
 from reference import from_canonical
-from strategies import assert_same_bits, lrn_problems, orders, place, random_values
+from strategies import assert_same_bits, draw_pair, lrn_problems, orders, place, random_values
 
 pytestmark = pytest.mark.usefixtures("isa")
 
@@ -28,11 +28,7 @@ def draw(shape, dtype=np.float32, seed=0):
 @settings(max_examples=40)
 def test_drawn(problem, cache):
     """Bit for bit for float32 and float64; half types may keep rounded intermediates, within their bound."""
-    rng = np.random.default_rng(problem.seed)
-    values, gradients = (
-        from_canonical(random_values(rng, problem.shape, problem.dtype, problem.kind), problem.layout, np.nan)
-        for _ in range(2)
-    )
+    values, gradients = draw_pair(problem.shape, problem.dtype, problem.layout, problem.seed, problem.kind)
     src, _ = place(values, problem.src)
     diff_dst, _ = place(gradients, problem.diff_dst)
     lrn = cynorm.LRN(layout=problem.layout, channels=problem.channels, **problem.parameters)

@@ -38,7 +38,7 @@ from cynorm.onednn import (
     normalization_flags,
     prop_kind,
 )
-from reference import assert_within, ulp, wide
+from reference import assert_within, loose_tolerance, wide
 from strategies import assert_same_bits, random_values
 
 needs_onednn = pytest.mark.skipif(
@@ -128,17 +128,12 @@ def tensors(draw, count):
     }
 
 
-def tolerance(magnitude, dtype, steps):
-    computed = np.float64 if dtype == np.float64 else np.float32
-    return steps * ulp(magnitude, computed) + ulp(magnitude, dtype)
-
-
 def assert_near_peer(got, expected, magnitude, steps, what):
     """Within rounding of what oneDNN computed in its own type, or in f32 where it refused that."""
     assert_within(
         got.astype(np.float64),
         wide(expected),
-        2 * tolerance(magnitude, got.dtype, steps) + 2 * tolerance(magnitude, expected.dtype, steps),
+        2 * loose_tolerance(magnitude, got.dtype, steps) + 2 * loose_tolerance(magnitude, expected.dtype, steps),
         what,
     )
 
@@ -219,9 +214,9 @@ def test_lrn_is_the_formula(problem):
     ours = run_lrn(problem, src, diff_dst)
     dst, direct, through = lrn_terms(src, diff_dst, problem)
     _, _, magnitude = lrn_terms(abs(src), abs(diff_dst), problem)
-    assert_within(ours.dst, dst, tolerance(dst, src.dtype, 8), "dst")
+    assert_within(ours.dst, dst, loose_tolerance(dst, src.dtype, 8), "dst")
     assert_within(
-        ours.diff_src, direct - through, tolerance(abs(direct) + magnitude, src.dtype, 16), "diff_src"
+        ours.diff_src, direct - through, loose_tolerance(abs(direct) + magnitude, src.dtype, 16), "diff_src"
     )
 
 
@@ -442,7 +437,7 @@ def test_batch_normalization_is_the_formula(problem):
     expected = batch_norm_formula(problem, values, mask, (results["mean"], results["variance"]))
     for name, got in results.items():
         exact, magnitude = expected[name]
-        assert_within(got, exact, tolerance(magnitude, got.dtype, STEPS[name]), name)
+        assert_within(got, exact, loose_tolerance(magnitude, got.dtype, STEPS[name]), name)
 
 
 def peer_batch_norm(problem, tags, dtype, values):
@@ -562,7 +557,7 @@ def test_inference_is_the_formula(problem):
     dst = run_inference(problem, values)
     expected, magnitude = batch_norm_formula(problem, values)["dst"]
     real = np.dtype(np.float32) if dst.dtype == np.int8 else dst.dtype
-    assert_inferred(dst, expected, tolerance(magnitude, real, 16))
+    assert_inferred(dst, expected, loose_tolerance(magnitude, real, 16))
 
 
 @needs_onednn
@@ -599,7 +594,7 @@ def test_inference_agrees_with_onednn(problem):
         # Where rounding decides, the two may differ by one.
         assert_within(dst.astype(np.float64), wide(expected), 1, "dst")
     elif dst.dtype == np.int8:
-        assert_inferred(dst, expected, 4 * tolerance(bound, np.dtype(np.float32), 16))
+        assert_inferred(dst, expected, 4 * loose_tolerance(bound, np.dtype(np.float32), 16))
     else:
         assert_near_peer(dst, expected, bound, 16, "dst")
 

@@ -7,6 +7,7 @@ import pytest
 
 import reference
 from reference import activation, activation_gradient, ulp, window_reach, window_sum
+from strategies import ACTIVATIONS
 
 try:
     import torch
@@ -178,26 +179,6 @@ def test_batch_norm_like_torch():
     for gradient, tensor in zip(gradients, tensors, strict=True):
         expected = tensor.grad.numpy()
         np.testing.assert_allclose(gradient.astype(float).reshape(expected.shape), expected, atol=1e-10)
-
-
-ACTIVATIONS = {
-    "identity": {},
-    "relu": {},
-    "elu": {"alpha": 1.2},
-    "celu": {"alpha": 0.7},
-    "scaled_elu": {"alpha": 1.67, "gamma": 1.05},
-    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
-    "leaky_relu": {"alpha": 0.01},
-    "linear": {"alpha": 1.5, "beta": -0.5},
-    "parametric_softplus": {"alpha": 1.5, "beta": 0.7},
-    "scaled_tanh": {"alpha": 1.5, "beta": 0.7},
-    "sigmoid": {},
-    "softplus": {"steepness": 2.0},
-    "softsign": {},
-    "tanh": {},
-    "thresholded_relu": {"alpha": 0.8},
-    "shrink": {"bias": 0.3, "threshold": 0.9},
-}
 
 
 @pytest.mark.parametrize("name, parameters", ACTIVATIONS.items(), ids=ACTIVATIONS)

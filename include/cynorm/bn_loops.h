@@ -209,7 +209,7 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
 /* Adds some rows of reals to the sums in memory, one vector of columns after the other. */
 CYNORM_INLINE void FN(sum_in_memory)(wide *sums, cynorm_bn_rows in, const real *center, int64_t row, int rows, int backward,
                                      int masked) {
-    const int line = VL * sizeof(real) < 64 ? 64 / sizeof(real) : VL;
+    const int line = 64 / sizeof(real);
     const char *x = in.x + row * in.x_step, *g = backward ? in.g + row * in.g_step : x;
     int64_t bit = in.bit + row * in.bit_step, left = in.n;
 #define ADD(m)                                                                                               \

@@ -122,6 +122,7 @@ typedef enum {
     CYNORM_LINEAR, CYNORM_PARAMETRIC_SOFTPLUS, CYNORM_SCALED_TANH, CYNORM_SIGMOID, CYNORM_SOFTPLUS, CYNORM_SOFTSIGN,
     CYNORM_TANH, CYNORM_THRESHOLDED_RELU, CYNORM_SHRINK
 } cynorm_activation;
+enum { CYNORM_ACTIVATIONS = CYNORM_SHRINK + 1 }; /* how many; no enumerator, of which switches would want a case */
 
 typedef struct {
     double epsilon;

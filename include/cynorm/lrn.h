@@ -417,7 +417,7 @@ CYNORM_INLINE vec FN(finish)(const run_t *r, span_t *s, int64_t n, int dtype, in
             if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n);
             FN(store_n)(r->omega_out + s->at, omega, s->left < n ? s->left : n);
         }
-        out = FN(times_power)(x, omega, kind, r->q.beta, dtype, NULL);
+        out = FN(times_power)(x, omega, kind, r->q.beta, dtype);
     }
     s->done += n, s->at += n, s->left -= n;
     if (s->left <= 0) s->at += s->gap, s->left += s->row;

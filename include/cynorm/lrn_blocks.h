@@ -53,7 +53,7 @@ CYNORM_INLINE void FN(leave)(const block_t *b, leaving_t *l, int j, int64_t at, 
     else FN(put_part)(b->dst[j] + at, v, dtype, n, way == CYNORM_BLOCKS_ANY && b->streaming, part, &l->even[j]);
 }
 
-/* `together`: of how many slabs powers are taken at once; `even`: what put_part keeps of each. */
+/* `together`: of how many slabs powers are taken at once. */
 
 /* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
 CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,

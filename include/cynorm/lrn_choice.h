@@ -6,7 +6,7 @@ enum { FN(BLOCKS) = 1, FN(COLUMNS), FN(ROWS), FN(RUNS), FN(PLANES), FN(WALKS), F
 
 /* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
-    if (t->windows) return t->windows == 1 && t->window[0].step > 1 && t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
+    if (t->windows) return t->window[0].step > 1 && t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 
@@ -119,7 +119,7 @@ static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
         free += FN(whole_lines)(t->extent * pitch);
     }
     u.scratch = free;
-    /* as all tiles of the plane, some of which leave a line to the next one; copies by themselves might have others */
+    /* by the loop that takes the tile itself, as its neighbours are taken: some leave the line between them to the next one */
     FN(run_kernel)(&u, FN(kind_of)(t), backward);
     if (!FN(transposed)(t, FN(DST))) return;
     cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);

@@ -1,6 +1,7 @@
 /* LRN: what the loops of the headers that follow have in common. A template, see types.h. */
 
-/* Loops are functions of their own for each storage type, direction and reach; with beta 3/4, with 1/2, 1 and 0, and any.
+/* Loops are functions of their own for each storage type, direction and reach, and for exponents: `usual`, 3/4; `special`, 1/2,
+ * 1, 0, those that are libm's, and 3/4 where `usual` asks for whole vectors and there are others; `any`, the rest.
  * each(T, direction, reach, name, kind, together) defines one, `together` being of how many vectors powers are taken at once:
  * where the kind is no constant, it is asked for once for all of these. */
 #ifndef CYNORM_EXPONENTS

@@ -588,15 +588,14 @@ static void FN(rows_backward)(const rows_t *r) {
 #define CYNORM_WINDOWS_OF(what)                                                                                \
     {FN(row_##what##1), FN(row_##what##2), FN(row_##what##_2),                                                 \
      FN(row_##what##_4), FN(row_##what##_8), FN(row_##what##_16), CYNORM_FAR_OF(what)}
-enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
 #else
 #define CYNORM_WINDOWS(T, what)                                                                                \
     CYNORM_ROW_FAR(T, what)                                                                                    \
     CYNORM_ROW_SUMS(T, what, 1)                                                                                \
     CYNORM_ROW_SUMS(T, what, 2)
 #define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2), CYNORM_FAR_OF(what)}
-enum { FN(reach_1) = 1, FN(reach_2) = 2 };
 #endif
+enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
 #define CYNORM_ROWS_OF(T)                                                                                      \
     [CYNORM_##T] = {{CYNORM_POWERS_OF(row_powers_##T), CYNORM_POWERS_OF(row_terms_##T)},                       \
                     CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T)},
@@ -701,7 +700,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
         r.left = t->window[0].left, r.right = t->window[0].right, window = CYNORM_FAR_WINDOW;
         r.margin = ((r.left > r.right ? r.left : r.right) + VL - 1) / VL;
     }
-    r.columns = joint && r.whole && !t->y.data;
+    r.columns = joint && whole;
     r.keeps = r.columns && dtype == CYNORM_COMPUTE;
     r.omegas = FN(row_loops)[dtype].omegas[window];
     r.powers = FN(row_loops)[dtype].powers[backward][loop];

@@ -308,8 +308,8 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
     }
 }
 
-/* ---- compiled: sums of squares for each storage type, by either way; terms and results for each, with beta 3/4, with 1/2, 1
- * and 0, and any; of whole vectors, and of others of n lanes. ---- */
+/* ---- compiled: sums of squares for each storage type, by either way; terms and results for each and its exponents
+ * (lrn_loops.h); of whole vectors, and of others of n lanes. ---- */
 
 #define CYNORM_SLAB_LOOP(name, ...)                                                                                    \
     static __attribute__((noinline)) void FN(slab_##name)(slabs_t *b, int64_t i, int64_t whole, int64_t others,        \
@@ -455,7 +455,7 @@ static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     const int64_t n = FN(slabs_of)(t);
     if (n == 1 || n > CYNORM_SLABS_MOST) return 0;
     if (!t->windows) return t->count[0] >= VL || t->before;
-    if (t->windows > 1 || FN(pixels_of)(t) == 1) return 0;
+    if (FN(pixels_of)(t) == 1) return 0;
     if (w->step == 1) return CYNORM_PICKS && w->left < VL && w->right < VL;
     return FN(channels_serve)(t) && FN(pixels_of)(t) <= CYNORM_SLABS_MOST;
 }
@@ -568,7 +568,7 @@ static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *
                 continue;
             }
             if (stage == FN(SLAB_BACKWARD)) out = FN(diff_src_of)(&b->q, x, sum, FN(load)(b->weighted[j] + at * VL));
-            else out = FN(times_power)(x, omega, kind, b->q.beta, CYNORM_COMPUTE, NULL);
+            else out = FN(times_power)(x, omega, kind, b->q.beta, CYNORM_COMPUTE);
             FN(put_edge)(a->lead, last, b->dst[j] + at * b->dst_step, out,
                          joined && other >= t->begin && other < t->end ? &b->line : NULL, !last);
         }

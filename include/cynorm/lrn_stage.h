@@ -188,11 +188,9 @@ static inline vec FN(get_edge)(int64_t lead, int last, const char *x) {
     return (vec)_mm512_maskz_loadu_pd((__mmask8)(last ? (1u << lead) - 1 : -1u << lead), x);
 #elif defined(__AVX512F__)
     return (vec)_mm512_maskz_loadu_ps((__mmask16)(last ? (1u << lead) - 1 : -1u << lead), x);
-#else
-    real part[VL] = {0};
-    const int64_t from = last ? 0 : lead, to = last ? lead : VL;
-    memcpy(part + from, x + from * (int64_t)sizeof(real), (size_t)(to - from) * sizeof(real));
-    return FN(load)(part);
+#else /* no lead */
+    (void)lead, (void)last;
+    return FN(load)((const real *)x);
 #endif
 }
 static inline vec FN(part_of_edge)(int64_t lead, int last, vec v) {

@@ -129,7 +129,7 @@ CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const 
     EACH_SLAB {
         if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
         if (backward) out[j] = FN(diff_src_of)(&b->q, x[j], sum[j], weighted[j]);
-        else if (which == FN(SLABS_SOME)) out[j] = FN(times_power)(x[j], p->omega[j], kind, b->q.beta, CYNORM_COMPUTE, NULL);
+        else if (which == FN(SLABS_SOME)) out[j] = FN(times_power)(x[j], p->omega[j], kind, b->q.beta, CYNORM_COMPUTE);
         FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j, out[j], n, way);
     }
     FN(results_go_on)(b, at, STEP);

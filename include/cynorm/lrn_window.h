@@ -67,10 +67,8 @@ static ivec FN(lanes_from)(int64_t by) {
 }
 
 CYNORM_INLINE vec FN(picked)(vec first, vec second, ivec lane) {
-#if defined(__AVX512F__) && CYNORM_DOUBLE
-    return (vec)_mm512_permutex2var_pd((__m512d)first, (__m512i)lane, (__m512d)second);
-#elif defined(__AVX512F__)
-    return (vec)_mm512_permutex2var_ps((__m512)first, (__m512i)lane, (__m512)second);
+#ifdef __AVX512F__
+    return FN(permuted)(first, lane, second);
 #else
     const __m256 a = _mm256_permutevar8x32_ps((__m256)first, (__m256i)lane);
     const __m256 b = _mm256_permutevar8x32_ps((__m256)second, (__m256i)lane);

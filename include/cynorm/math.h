@@ -33,7 +33,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return a * b + c; }
 #endif
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
 static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
-#if CYNORM_DOUBLE
+#if CYNORM_DOUBLE || !defined(__FMA__) /* without which the residual of an estimate is not worth having */
 #define CYNORM_ESTIMATES 0
 #else
 static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt)(x); }
@@ -115,13 +115,7 @@ static inline int FN(either_abnormal)(vec x, vec y) {
 
 static inline int FN(any_abnormal)(vec x) { return FN(either_abnormal)(x, x); }
 
-/* ---- estimates refined by a Newton step of second order; arguments positive, normal, finite. Without fma the residual
- * is not worth having, and true roots and quotients serve. ---- */
-
-#if CYNORM_ESTIMATES && !defined(__FMA__)
-#undef CYNORM_ESTIMATES
-#define CYNORM_ESTIMATES 0
-#endif
+/* ---- estimates refined by a Newton step of second order; arguments positive, normal, finite ---- */
 
 /* Newton steps to the precision of a data type. */
 CYNORM_INLINE int FN(steps)(int dtype) {
@@ -401,9 +395,9 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
     if (reciprocal) CYNORM_EACH reciprocal[k] = r[k];
 }
 
-CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype, vec *reciprocal) {
+CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype) {
     vec out;
-    FN(times_powers)(&out, &a, &x, 1, kind, beta, dtype, reciprocal);
+    FN(times_powers)(&out, &a, &x, 1, kind, beta, dtype, NULL);
     return out;
 }
 

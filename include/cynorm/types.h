@@ -93,16 +93,23 @@ static inline vec FN(part)(vec v, vec rest, int64_t n) { return n == VL ? v : FN
 
 /* ---- of two vectors, some elements ---- */
 
-/* Of two vectors that lie side by side, the elements of one half. */
-static inline vec FN(every_other)(vec a, vec b, int odd) {
 #ifdef __AVX512F__
-    ivec from;
-    for (int i = 0; i < VL; i++) from[i] = 2 * i + odd;
+/* Lane i: element from[i] of a and, behind it, b. */
+CYNORM_INLINE vec FN(permuted)(vec a, ivec from, vec b) {
 #if CYNORM_DOUBLE
     return (vec)_mm512_permutex2var_pd((__m512d)a, (__m512i)from, (__m512d)b);
 #else
     return (vec)_mm512_permutex2var_ps((__m512)a, (__m512i)from, (__m512)b);
 #endif
+}
+#endif
+
+/* Of two vectors that lie side by side, the elements of one half. */
+static inline vec FN(every_other)(vec a, vec b, int odd) {
+#ifdef __AVX512F__
+    ivec from;
+    for (int i = 0; i < VL; i++) from[i] = 2 * i + odd;
+    return FN(permuted)(a, from, b);
 #else
     vec v;
     for (int i = 0; i < VL; i++) v[i] = i < VL / 2 ? a[(2 * i + odd) % VL] : b[(2 * i + odd) % VL];
@@ -117,7 +124,7 @@ static inline vec FN(interleave)(vec even, vec odd, int second) {
 #ifdef __AVX512F__
     ivec from;
     for (int i = 0; i < VL; i++) from[i] = (second * VL + i) / 2 + i % 2 * VL;
-    return (vec)_mm512_permutex2var_pd((__m512d)even, (__m512i)from, (__m512d)odd);
+    return FN(permuted)(even, from, odd);
 #else
     vec v;
     for (int i = 0; i < VL; i++) v[i] = (i % 2 ? odd : even)[(second * VL + i) / 2];
