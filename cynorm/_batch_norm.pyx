@@ -61,8 +61,8 @@ from cynorm._tasks cimport (
 )
 from cynorm._tensor cimport (
     aligned, ceil_div, check_layout, check_outputs, check_overlap, check_same, clear_bytes, describe, describe_output,
-    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, round_up, same_memory,
-    shape_of, short_name, total_bytes, zero_padding,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, round_up,
+    same_memory, shape_of, short_name, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
@@ -500,6 +500,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
                 call.data[CYNORM_BN_DIFF_ADD] != NULL
                 and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= streaming_from and not in_place
+    t.training = plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING)
     plan.cached = nbytes < LARGE and not t.streaming
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]

@@ -143,7 +143,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t last_images
         cynorm_activation activation
         double parameter[2]
-        int streaming
+        int streaming, training
         void *scratch
 
     ctypedef struct cynorm_bn_unit:

@@ -691,8 +691,8 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
 
 
 cdef void run_parts(const plan_t *plan, const cynorm_lrn_tile *whole, int which, char *kept) noexcept nogil:
-    """The tile, of levels up to `which` whole; of one in order, each part beside what the last one's edge was, a strip of
-    memory whose results are kept aside meanwhile."""
+    """The tile, of levels up to `which` whole; of one in order, each part beside what the last one's edge was, a strip
+    of memory whose results are kept aside meanwhile."""
     cdef cynorm_lrn_tile t
     cdef strip_t strip
     cdef char *originals[2]

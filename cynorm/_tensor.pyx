@@ -8,7 +8,7 @@ cimport numpy as cnp
 import numpy as np
 
 from cynorm._messages import shown
-from cynorm._parameters import integers
+from cynorm._parameters import integers as integers_of
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cynorm._interop cimport as_array
@@ -115,7 +115,7 @@ cdef int dtype_code(object dtype) except -1:
 cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1:
     """Fill t, but for its memory, from arguments of these names."""
     cdef int i
-    extents = integers("shape", shape)
+    extents = integers_of("shape", shape)
     if not 1 <= len(extents) <= 8 or min(extents) < 0:
         raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shown(extents)}")
     if max(*extents, math.prod(extents)) >= MOST_ELEMENTS:

@@ -1372,6 +1372,59 @@ def test_rows_past_the_cache(shape, dtype, relu):
             assert_same_bits(rows, part)
 
 
+@pytest.mark.parametrize("dtype", [dtype for dtype in reference.DTYPES if dtype != np.float16], ids=str)
+@pytest.mark.parametrize("layout, channels, plane, relu", [
+    ("NHWC", 256, (8, 13), False), ("NHWC", 64, (9, 11), True), ("NHWC", 16, (9, 7), True), ("NHWC", 1024, (5, 7), True),
+    ("NHWC", 100, (8, 8), False), ("NCHW", 21, (28, 32), True), ("NCHW", 6, (55, 61), False), ("NCHW", 40, (13, 13), True),
+    ("nChw16c", 48, (12, 13), True), ("nChw8c", 24, (12, 16), False),
+])  # fmt: skip
+def test_results_that_begin_anywhere_past_the_cache(layout, channels, plane, relu, dtype):
+    """They leave by whole lines there, whatever element of one they begin at, and nothing beside them is written."""
+    images = math.ceil(26e6 / (2 * dtype.itemsize * channels * math.prod(plane)))
+    case = Case((images, channels, *plane), dtype, layout, activation="relu" if relu else None)
+    add = {"add": case.add} if relu else {}
+    workspace = cynorm.Workspace()
+    expected = case.operator.forward_training(case.src, case.scale, case.shift, **add, workspace=workspace)
+    gradients = case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace)
+    statistics = expected[1:]
+    inference = case.operator.forward_inference(case.src, *statistics, case.scale, case.shift, **add)
+    for begin in 4, 8, 13:
+        rooms = [np.full(case.src.size + 64, 7, dtype) for _ in range(2)]
+        out, out_add = (room[begin : begin + case.src.size].reshape(case.src.shape) for room in rooms)
+        case.operator.forward_inference(case.src, *statistics, case.scale, case.shift, **add, out=out, num_threads=2)
+        assert_same_bits(out, inference, "inference")
+        case.operator.forward_training(case.src, case.scale, case.shift, **add, out=out, workspace=workspace)
+        assert_same_bits(out, expected[0], "dst")
+        outputs = {"out": out, **({"out_add": out_add} if relu else {})}
+        case.operator.backward_training(case.diff_dst, case.src, case.scale, workspace=workspace, **outputs)
+        assert_same_bits(out, gradients.diff_src, "diff_src")
+        if relu:
+            assert_same_bits(out_add, gradients.diff_add, "diff_add")
+        for room in rooms:
+            assert (room[:begin] == 7).all() and (room[begin + out.size :] == 7).all()
+
+
+@each_dtype
+@pytest.mark.parametrize("channels", [8, 16, 32, 64])
+def test_images_that_begin_anywhere_past_the_cache(channels, dtype):
+    """Images apart by no whole number of lines, each of whose rows follow one another."""
+    pixels = 61
+    images = math.ceil(26e6 / (2 * dtype.itemsize * channels * pixels))
+    case = Case((images, channels, pixels), dtype, "NWC")
+    statistics = case.parameter(), np.abs(case.parameter())
+    expected = case.operator.forward_inference(case.src, *statistics, case.scale, case.shift)
+    gradients = case.operator.backward_inference(case.diff_dst, case.src, *statistics, case.scale)
+    for gap in 4, 9:
+        room = np.full((images, pixels * channels + gap), 7, dtype)
+        strides = (room.strides[0], channels * dtype.itemsize, dtype.itemsize)
+        out = np.lib.stride_tricks.as_strided(room, (images, pixels, channels), strides)
+        case.operator.forward_inference(case.src, *statistics, case.scale, case.shift, out=out)
+        assert_same_bits(out, expected, "dst")
+        case.operator.backward_inference(case.diff_dst, case.src, *statistics, case.scale, out=out)
+        assert_same_bits(out, gradients.diff_src, "diff_src")
+        assert (room[:, pixels * channels :] == 7).all()
+
+
 def half_data(kind, dtype):
     """What is hard to sum, with few distinct values: one row of (64, 9, 32) elements a channel."""
     last = 2.0 ** -np.finfo(dtype).nmant if dtype == np.float16 else 2.0**-7

@@ -34,7 +34,9 @@ enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are converted at a time */
     CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is converted or staged, in the first-level cache; */
     CYNORM_BN_SHORT_STAGE = 4096, /* of short kept rows that are staged: while a block leaves, all else waits */
-    CYNORM_BN_SHORT = 256,       /* bytes of such a row at most */
+    CYNORM_BN_SHORT = 2048,      /* bytes of such a row at most */
+    CYNORM_BN_SPLIT = 2048,      /* bytes from which on rows that do not begin with a line are not staged, */
+    CYNORM_BN_SPLIT_TRAINING = 6144, /* or, where sums have brought them into the cache */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers; */
     CYNORM_BN_RUN = 16,          /* as many terms of a half type's gradient are added before they are widened */
@@ -128,19 +130,26 @@ static inline unsigned cynorm_spread_bits(unsigned bits) {
 #endif
 }
 
-/* n bits, 64 at most, to a position. Bytes that are not all of these bits are shared with other rows, perhaps
- * of other threads, and zero to begin with. */
-static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n) {
+/* Adds bits to a byte that is zero to begin with; shared: with other rows, perhaps of other threads. What is atomic waits until
+ * all that leaves past the cache has left. */
+static inline void cynorm_or_byte(unsigned char *p, unsigned char bits, int shared) {
+    if (shared) __atomic_fetch_or(p, bits, __ATOMIC_RELAXED);
+    else *p |= bits;
+}
+
+/* n bits, 64 at most, to a position, of a row that has so many before these and after. */
+static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n, int64_t before, int64_t after) {
     unsigned char *p = mask + (bit >> 3);
+    const int begins = before < 8, ends = after < 8;
     int64_t first = -bit & 7;
     if (first) {
-        __atomic_fetch_or(p++, (unsigned char)(bits << (bit & 7)), __ATOMIC_RELAXED);
+        cynorm_or_byte(p++, (unsigned char)(bits << (bit & 7)), begins || (ends && n < first));
         bits >>= first;
         n -= first;
     }
     if (n <= 0) return;
     memcpy(p, &bits, (size_t)(n >> 3));
-    if (n & 7) __atomic_fetch_or(p + (n >> 3), (unsigned char)(bits >> (n & ~7)), __ATOMIC_RELAXED);
+    if (n & 7) cynorm_or_byte(p + (n >> 3), (unsigned char)(bits >> (n & ~7)), ends);
 }
 
 /* ---- blocks of a tile: rows that are worked on together ---- */

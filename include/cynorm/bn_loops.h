@@ -406,11 +406,14 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         if (ahead && l->streaming && m == VL) FN(put_streaming)(out + j * size, y[0], dtype);
         else FN(put)(out + j * size, y[0], dtype, m);
     }
-    if (form < CYNORM_GRADIENT && gated && l->mask)
-        cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, columns ? columns * VL : left);
+    if (form < CYNORM_GRADIENT && gated && l->mask) {
+        const int64_t n = columns ? columns * VL : left;
+        cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, n, i, in->n - i - n);
+    }
 }
 
-/* By value, so that the compiler knows them unchanged by what is stored. */
+/* By value, so that the compiler knows them unchanged by what is stored. What bypasses the cache begins with a line: rows of one
+ * statistic each at the first one in them, others as they are given. */
 CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
                                     int dtype) {
     const int64_t block = CYNORM_BN_COLUMNS * VL;
@@ -432,6 +435,18 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
     EACH_ROW {
         int64_t i = 0;
         if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
+        if (!kept && ahead && l.streaming) {
+            char *row = l.out + r * l.step;
+            const int64_t head = (-(intptr_t)row & 63) / cynorm_itemsize(dtype);
+            if (head) {
+                line plain = l;
+                cynorm_bn_rows first = in;
+                plain.streaming = 0, first.n = head;
+                __builtin_prefetch(row + in.n * cynorm_itemsize(dtype), 1); /* what is left of the last line is the next row's */
+                FN(combine_columns)(&plain, &first, held, r, 0, 0, ahead, kept, form, gated, dtype);
+                i = head;
+            }
+        }
         for (; i + block <= in.n; i += block) COMBINE(kept ? NULL : held, i, CYNORM_BN_COLUMNS);
         if (i + 2 * VL <= in.n) {
             COMBINE(kept ? NULL : held, i, 2);

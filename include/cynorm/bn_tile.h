@@ -12,6 +12,8 @@ typedef struct {
     unsigned char bits[CYNORM_BN_STAGE / 2];
 } scratch_t;
 
+enum { FN(BN_BETWEEN) = CYNORM_BN_STAGE / 4 / sizeof(real) }; /* elements whose coefficients fit `out` */
+
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
 _Static_assert(CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + CYNORM_UNPACK_STAGE <= CYNORM_BN_PACKED, "slab");
 
@@ -206,11 +208,37 @@ static void FN(sum_tile)(const cynorm_bn_tile *t) {
     }
 }
 
+/* Whether rows of all that is used follow one another. */
+static int FN(follow_on)(const cynorm_bn_tile *t) {
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
+    for (int k = 0; k < CYNORM_BN_MASK; k++) {
+        const cynorm_bn_view *v = &t->view[k];
+        if (v->data && v->stride[2] != t->count[0] * cynorm_itemsize(v->dtype)) return 0;
+    }
+    return !mask->data || (mask->stride[0] == 1 && mask->stride[2] == t->count[0]);
+}
+
+/* Whether results that do not begin with a line can leave by whole lines all the same, but for parts of few: those of long rows
+ * of one statistic each (combine_rows), and of kept rows of whole lines that follow one another, in images that begin alike
+ * (combine_between), whose bits of a mask, if any, begin with a byte. */
+static int FN(leaves_by_lines)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
+    const int64_t size = cynorm_itemsize(v->dtype), row = t->count[0] * size;
+    const int64_t bits = (intptr_t)v->data | v->stride[1] | v->stride[2];
+    if (bits & (size - 1)) return 0;
+    if (!t->kept_inner) return row >= (t->training ? CYNORM_BN_SPLIT_TRAINING : CYNORM_BN_SPLIT);
+    if (mask->data && !t->view[CYNORM_BN_DIFF_DST].data && bits & (8 * size - 1)) return 0;
+    if (row & 63 || (t->count[1] > 1 && v->stride[1] & 63)) return 0;
+    return t->count[0] <= FN(BN_BETWEEN) && t->count[2] >= 8 && FN(follow_on)(t);
+}
+
 /* Whether a result goes to memory as it is computed: not where it is converted, packed or has more done to
  * it, nor where it should bypass the cache, which takes whole lines. */
 static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
+    if (!v->data) return 1;
     if (!FN(is_ready)(t, v)) return 0;
-    return !t->streaming || v->packed || (t->activation <= CYNORM_RELU && cynorm_bn_lines(t, v));
+    return !t->streaming || v->packed ||
+           (t->activation <= CYNORM_RELU && (cynorm_bn_lines(t, v) || FN(leaves_by_lines)(t, v)));
 }
 
 /* The rows of a block, from where they have been computed to where they belong. */
@@ -238,6 +266,11 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
     if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
     return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming,
                   .streaming = t->streaming && !v->packed, .image = v->stride[1]};
+}
+
+/* Whether a line is for combine_between. */
+static inline int FN(between)(const cynorm_bn_tile *t, const line *l) {
+    return t->kept_inner && l->streaming && ((intptr_t)l->out & 63);
 }
 
 #if !CYNORM_DOUBLE
@@ -283,6 +316,41 @@ static void FN(combine)(const cynorm_bn_tile *t, const line *given, const cynorm
     if (in.count) loop(&l, &in);
 }
 
+/* Kept rows, which follow one another, from their elements [from, to) on: so many of them, or the part [from, to) of one. */
+static void FN(combine_part)(const cynorm_bn_tile *t, scratch_t *s, const line *whole, const cynorm_bn_rows *rows, int64_t row,
+                             int64_t from, int64_t to, int64_t count, int form, int gated, int dtype) {
+    const int64_t size = cynorm_itemsize(dtype), n = rows->n, at = row * n + from;
+    line l = *whole;
+    cynorm_bn_rows in = *rows;
+    l.out += at * size, l.bit += at, in.x += at * size, in.bit += at;
+    if (in.g) in.g += at * size;
+    l.streaming = count > 1;
+    in.n = to - from, in.count = count, in.images = 1;
+    for (int which = 0; which < 4; which++) {
+        const real *c = whole->coefficient[which];
+        real *rotated = (real *)s->out + which * FN(BN_BETWEEN);
+        if (!c) continue;
+        l.coefficient[which] = c + from;
+        if (to - from < n) continue;
+        l.coefficient[which] = memcpy(rotated, c + from, (size_t)(n - from) * sizeof(real));
+        memcpy(rotated + n - from, c, (size_t)from * sizeof(real));
+    }
+#if !CYNORM_DOUBLE
+    if (dtype == CYNORM_BF16) FN(halve)(&l, s, in.n, 0);
+#endif
+    FN(combine)(t, &l, &in, form, gated, dtype);
+}
+
+/* Kept rows of whole lines that do not begin with one: rows that do lie between a part of the first and one of the last. */
+static void FN(combine_between)(const cynorm_bn_tile *t, scratch_t *s, line l, cynorm_bn_rows in, int form, int gated, int dtype) {
+    const int64_t head = (-(intptr_t)l.out & 63) / cynorm_itemsize(dtype), last = in.count - 1;
+    for (; in.images; FN(next_image)(&l, &in)) {
+        FN(combine_part)(t, s, &l, &in, 0, 0, head, 1, form, gated, dtype);
+        FN(combine_part)(t, s, &l, &in, 0, head, head + in.n, last, form, gated, dtype);
+        FN(combine_part)(t, s, &l, &in, last, head, in.n, 1, form, gated, dtype);
+    }
+}
+
 static void FN(apply_tile)(const cynorm_bn_tile *t) {
     scratch_t *s = t->scratch;
     const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
@@ -302,7 +370,8 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
         FN(input_rows)(&in, t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, dtype);
-            FN(combine)(t, &l, &in, CYNORM_SCALE, gated, dtype);
+            if (FN(between)(t, &l)) FN(combine_between)(t, s, l, in, CYNORM_SCALE, gated, dtype);
+            else FN(combine)(t, &l, &in, CYNORM_SCALE, gated, dtype);
             FN(put_rows)(t, diff_add, &b, &l);
         }
         line l = FN(line_to)(t, s, dst, &b, dtype);
@@ -310,16 +379,20 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
         l.coefficient[CYNORM_FACTOR] = FN(coefficient)(t, backward ? t->slope : t->gain, &b);
         l.coefficient[CYNORM_TERM] = FN(coefficient)(t, backward ? t->offset : t->bias, &b);
         l.coefficient[CYNORM_GAIN] = FN(coefficient)(t, t->gain, &b);
-#if !CYNORM_DOUBLE
-        const int64_t first = b.of * t->row + b.i;
-        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, first == halved), halved = first;
-#endif
         if (!backward && mask->data) {
             l.mask = (unsigned char *)mask->data;
             l.bit = cynorm_bn_bit(t, &b);
             l.bit_step = cynorm_bn_step(t, mask);
             l.bit_image = mask->stride[1];
         }
+        if (FN(between)(t, &l)) {
+            FN(combine_between)(t, s, l, in, form, gated, dtype);
+            continue;
+        }
+#if !CYNORM_DOUBLE
+        const int64_t first = b.of * t->row + b.i;
+        if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, first == halved), halved = first;
+#endif
         FN(combine)(t, &l, &in, form, gated, dtype);
         for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
             real *row = (real *)(l.out + r * l.step);

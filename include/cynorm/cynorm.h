@@ -314,6 +314,7 @@ typedef struct {
     cynorm_activation activation;
     double parameter[2];
     int streaming;     /* whether the outputs bypass the cache */
+    int training;      /* whether sums have read all that results are made of */
     void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 
