@@ -21,6 +21,7 @@ from dataclasses import replace
 import cynorm
 from benchmarks import check, measure, picture, problems, report, sweeps, tensors
 from benchmarks.peers import PEERS, Refused, library
+from cynorm import _dispatch
 
 _STATES = ("passed", "skipped", "mistrusted", "unimplemented", "invalid_arguments", "failed", "listed")
 
@@ -45,12 +46,11 @@ def main(arguments=None):
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     own, words = parser.parse_known_args(arguments)
     own.peers = [name for name in own.peers.split(",") if name]
-    if own.threads < 1:
-        parser.error(f"--threads must be at least 1, got {own.threads}")
     for name in own.peers:
         if name not in PEERS:
             parser.error(f"--peers must be of {', '.join(PEERS)}, got {name!r}")
     try:
+        _dispatch.checked_threads(own.threads, "--threads")
         if own.compare:
             return _compare(*own.compare)
         tasks = _tasks(own, words)

@@ -14,6 +14,7 @@ import time
 import numpy as np
 
 import cynorm
+from cynorm import _dispatch
 from cynorm.bandwidth import stream_pass
 
 LRN_LAYERS = {
@@ -48,9 +49,9 @@ def main(arguments=None):
         return
     if options.threads is not None:
         try:
-            cynorm.set_num_threads(options.threads)
+            cynorm.set_num_threads(_dispatch.checked_threads(options.threads, "--threads"))
         except ValueError as error:
-            parser.error(f"--threads: {error}")
+            parser.error(str(error))
     print(f"cynorm {cynorm.__version__}, {cynorm.isa()}, threads: {cynorm.get_num_threads()}\n")
     run("quick" if options.quick else "full")
     print("\n" + __doc__.split("\n\n")[1], end="")

@@ -1425,6 +1425,28 @@ def test_images_that_begin_anywhere_past_the_cache(channels, dtype):
         assert (room[:, pixels * channels :] == 7).all()
 
 
+@each_dtype
+@pytest.mark.parametrize("image_gap, block_gap", [(0, 2), (2, 0), (0, 12), (64, 20)])
+def test_blocks_that_begin_anywhere_past_the_cache(image_gap, block_gap, dtype):
+    """Blocks of channels, and images, any number of bytes apart."""
+    pixels, row = 61, 16 * dtype.itemsize
+    images = math.ceil(26e6 / (2 * 4 * row * pixels))
+    case = Case((images, 64, pixels), dtype, "nCw16c")
+    statistics = case.parameter(), np.abs(case.parameter())
+    expected = case.operator.forward_inference(case.src, *statistics, case.scale, case.shift, add=case.add)
+    block = pixels * row + block_gap
+    image = 4 * block + image_gap
+    room = np.full(images * image + 64, 7, np.uint8)
+    begin = -room.ctypes.data % 64
+    out = np.ndarray(expected.shape, dtype, room, begin, (image, block, row, dtype.itemsize))
+    rows = case.src.swapaxes(1, 2).copy().swapaxes(1, 2)  # of all channels, which are packed, several blocks at a time
+    for src in case.src, rows:
+        case.operator.forward_inference(src, *statistics, case.scale, case.shift, add=case.add, out=out)
+        assert_same_bits(out, expected, "dst")
+    out[...] = 0
+    assert np.count_nonzero(room == 7) == room.size - out.nbytes
+
+
 def half_data(kind, dtype):
     """What is hard to sum, with few distinct values: one row of (64, 9, 32) elements a channel."""
     last = 2.0 ** -np.finfo(dtype).nmant if dtype == np.float16 else 2.0**-7

@@ -209,10 +209,11 @@ static inline cynorm_bn_block cynorm_bn_row_of(const cynorm_bn_tile *t, const cy
     return one;
 }
 
-/* Whether all rows of a view begin with a cache line. */
-static inline int cynorm_bn_lines(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
-    return !v->data || (((intptr_t)v->data | (t->count[1] > 1 ? v->stride[1] : 0) | (t->count[2] > 1 ? v->stride[2] : 0) |
-                         (t->blocks > 1 ? v->block : 0)) & 63) == 0;
+/* Whether all rows of a view begin at multiples of so many bytes, a power of two. */
+static inline int cynorm_bn_multiple_of(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t bytes) {
+    const int64_t starts = (intptr_t)v->data | (t->count[1] > 1 ? v->stride[1] : 0) | (t->count[2] > 1 ? v->stride[2] : 0) |
+                           (t->blocks > 1 ? v->block : 0);
+    return !(starts & (bytes - 1));
 }
 
 /* Ahead of a block: in what is packed next, else in this tile's next group. Written where it is read: what a function returns is

@@ -224,11 +224,10 @@ static int FN(follow_on)(const cynorm_bn_tile *t) {
 static int FN(leaves_by_lines)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
     const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
     const int64_t size = cynorm_itemsize(v->dtype), row = t->count[0] * size;
-    const int64_t bits = (intptr_t)v->data | v->stride[1] | v->stride[2];
-    if (bits & (size - 1)) return 0;
-    if (!t->kept_inner) return row >= (t->training ? CYNORM_BN_SPLIT_TRAINING : CYNORM_BN_SPLIT);
-    if (mask->data && !t->view[CYNORM_BN_DIFF_DST].data && bits & (8 * size - 1)) return 0;
-    if (row & 63 || (t->count[1] > 1 && v->stride[1] & 63)) return 0;
+    const int makes_mask = mask->data && !t->view[CYNORM_BN_DIFF_DST].data;
+    if (!t->kept_inner)
+        return cynorm_bn_multiple_of(t, v, size) && row >= (t->training ? CYNORM_BN_SPLIT_TRAINING : CYNORM_BN_SPLIT);
+    if (row & 63 || (t->count[1] > 1 && v->stride[1] & 63) || !cynorm_bn_multiple_of(t, v, makes_mask ? 8 * size : size)) return 0;
     return t->count[0] <= FN(BN_BETWEEN) && t->count[2] >= 8 && FN(follow_on)(t);
 }
 
@@ -238,7 +237,7 @@ static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
     if (!v->data) return 1;
     if (!FN(is_ready)(t, v)) return 0;
     return !t->streaming || v->packed ||
-           (t->activation <= CYNORM_RELU && (cynorm_bn_lines(t, v) || FN(leaves_by_lines)(t, v)));
+           (t->activation <= CYNORM_RELU && (cynorm_bn_multiple_of(t, v, 64) || FN(leaves_by_lines)(t, v)));
 }
 
 /* The rows of a block, from where they have been computed to where they belong. */
@@ -260,10 +259,10 @@ static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const
     }
 }
 
-/* A line whose rows lie in memory, where that can be, or in scratch. */
+/* A line whose rows lie in memory, if `direct`, or in scratch. */
 static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *v,
-                        const cynorm_bn_block *b, int dtype) {
-    if (!FN(direct)(t, v)) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
+                        const cynorm_bn_block *b, int direct, int dtype) {
+    if (!direct) return (line){s->out, b->n * cynorm_itemsize(dtype), .ahead = t->streaming};
     return (line){cynorm_bn_at(v, b), cynorm_bn_step(t, v), .ahead = t->streaming,
                   .streaming = t->streaming && !v->packed, .image = v->stride[1]};
 }
@@ -320,18 +319,19 @@ static void FN(combine)(const cynorm_bn_tile *t, const line *given, const cynorm
 static void FN(combine_part)(const cynorm_bn_tile *t, scratch_t *s, const line *whole, const cynorm_bn_rows *rows, int64_t row,
                              int64_t from, int64_t to, int64_t count, int form, int gated, int dtype) {
     const int64_t size = cynorm_itemsize(dtype), n = rows->n, at = row * n + from;
+    const int is_part = to - from < n;
     line l = *whole;
     cynorm_bn_rows in = *rows;
     l.out += at * size, l.bit += at, in.x += at * size, in.bit += at;
     if (in.g) in.g += at * size;
-    l.streaming = count > 1;
+    l.streaming = !is_part;
     in.n = to - from, in.count = count, in.images = 1;
     for (int which = 0; which < 4; which++) {
         const real *c = whole->coefficient[which];
         real *rotated = (real *)s->out + which * FN(BN_BETWEEN);
         if (!c) continue;
         l.coefficient[which] = c + from;
-        if (to - from < n) continue;
+        if (is_part) continue;
         l.coefficient[which] = memcpy(rotated, c + from, (size_t)(n - from) * sizeof(real));
         memcpy(rotated + n - from, c, (size_t)from * sizeof(real));
     }
@@ -361,7 +361,8 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
     int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
     int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
     int64_t most = !t->kept_inner ? t->count[0] : t->streaming ? CYNORM_BN_WIDEST : CYNORM_BN_WIDE;
-    cynorm_bn_block b = FN(blocks)(t, most, !FN(direct)(t, dst) || !FN(direct)(t, diff_add), dtype);
+    const int direct = FN(direct)(t, dst), add_direct = FN(direct)(t, diff_add);
+    cynorm_bn_block b = FN(blocks)(t, most, !direct || !add_direct, dtype);
 #if !CYNORM_DOUBLE
     int64_t halved = -1; /* from which element on coefficients are in the order of halves */
 #endif
@@ -369,12 +370,12 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
         cynorm_bn_rows in;
         FN(input_rows)(&in, t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
-            line l = FN(line_to)(t, s, diff_add, &b, dtype);
+            line l = FN(line_to)(t, s, diff_add, &b, add_direct, dtype);
             if (FN(between)(t, &l)) FN(combine_between)(t, s, l, in, CYNORM_SCALE, gated, dtype);
             else FN(combine)(t, &l, &in, CYNORM_SCALE, gated, dtype);
             FN(put_rows)(t, diff_add, &b, &l);
         }
-        line l = FN(line_to)(t, s, dst, &b, dtype);
+        line l = FN(line_to)(t, s, dst, &b, direct, dtype);
         l.coefficient[CYNORM_CENTER] = FN(coefficient)(t, t->center, &b);
         l.coefficient[CYNORM_FACTOR] = FN(coefficient)(t, backward ? t->slope : t->gain, &b);
         l.coefficient[CYNORM_TERM] = FN(coefficient)(t, backward ? t->offset : t->bias, &b);

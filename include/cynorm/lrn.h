@@ -51,7 +51,7 @@ typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 typedef struct { vec k, alpha, scale, unscale; double beta; } coefficients;
 
 static coefficients FN(coefficients_of)(const cynorm_lrn_tile *t) {
-    const double c = 2 * t->alpha * t->beta, share = t->beta - 1 / 3. < 0 ? 0 : t->beta - 1 / 3. > 0.5 ? 0.5 : t->beta - 1 / 3.;
+    const double c = 2 * t->alpha * t->beta, share = fmin(fmax(t->beta - 1 / 3., 0), 0.5);
     const int usual = (int)(share * (CYNORM_BIAS + 1)) / (t->k == 0 ? 2 : 1), most = CYNORM_DOUBLE ? 900 : 100;
     int e;
     (void)frexp(c, &e);
