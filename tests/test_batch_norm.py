@@ -1,5 +1,6 @@
 """Batch normalization against the float64 oracle: layouts, axes, dtypes, memory orders, activations."""
 
+import functools
 import itertools
 import math
 import pickle
@@ -1375,7 +1376,7 @@ def test_rows_past_the_cache(shape, dtype, relu):
 @pytest.mark.parametrize("dtype", [dtype for dtype in reference.DTYPES if dtype != np.float16], ids=str)
 @pytest.mark.parametrize("layout, channels, plane, relu", [
     ("NHWC", 256, (8, 13), False), ("NHWC", 64, (9, 11), True), ("NHWC", 16, (9, 7), True), ("NHWC", 1024, (5, 7), True),
-    ("NHWC", 100, (8, 8), False), ("NCHW", 21, (28, 32), True), ("NCHW", 6, (55, 61), False), ("NCHW", 40, (13, 13), True),
+    ("NHWC", 100, (8, 8), False), ("NCHW", 21, (64, 56), True), ("NCHW", 6, (55, 61), False), ("NCHW", 40, (13, 13), True),
     ("nChw16c", 48, (12, 13), True), ("nChw8c", 24, (12, 16), False),
 ])  # fmt: skip
 def test_results_that_begin_anywhere_past_the_cache(layout, channels, plane, relu, dtype):
@@ -1393,6 +1394,8 @@ def test_results_that_begin_anywhere_past_the_cache(layout, channels, plane, rel
         out, out_add = (room[begin : begin + case.src.size].reshape(case.src.shape) for room in rooms)
         case.operator.forward_inference(case.src, *statistics, case.scale, case.shift, **add, out=out, num_threads=2)
         assert_same_bits(out, inference, "inference")
+        if relu:  # the bits of a call before it, all set, are not this one's
+            case.operator.forward_training(case.src, case.scale, case.shift + dtype.type(99), workspace=workspace)
         case.operator.forward_training(case.src, case.scale, case.shift, **add, out=out, workspace=workspace)
         assert_same_bits(out, expected[0], "dst")
         outputs = {"out": out, **({"out_add": out_add} if relu else {})}
@@ -1402,6 +1405,34 @@ def test_results_that_begin_anywhere_past_the_cache(layout, channels, plane, rel
             assert_same_bits(out_add, gradients.diff_add, "diff_add")
         for room in rooms:
             assert (room[:begin] == 7).all() and (room[begin + out.size :] == 7).all()
+
+
+@each_dtype
+@pytest.mark.parametrize("cut_by, plane", [("mask", 1025), ("mask", 3073), ("out_add", 16384)])
+def test_pieces_shorter_than_what_is_before_a_line_past_the_cache(cut_by, plane, dtype):
+    """Rows that are cut where not all that is made of them can leave as it is made: the last piece has one element."""
+    if cut_by == "out_add":
+        plane = plane // dtype.itemsize + 1
+    images, channels = math.ceil(26e6 / (2 * dtype.itemsize * 21 * plane)), 21
+    case = Case((images, channels, 1, plane), dtype, activation="relu")
+    statistics = case.parameter(), np.abs(case.parameter())
+    src, workspace = case.src, cynorm.Workspace()
+    if cut_by == "mask":  # whose bits lie in the order of the other src
+        src, _ = place(case.src, Memory((0, 2, 3, 1), (1,) * 4))
+    case.operator.forward_inference(src, *statistics, case.scale, case.shift, add=case.add, workspace=workspace)
+    backward = functools.partial(
+        case.operator.backward_inference, case.diff_dst, case.src, *statistics, case.scale, workspace=workspace
+    )
+    expected = backward()
+    room = np.full(case.src.size + 64, 7, dtype)
+    out = room[5 : 5 + case.src.size].reshape(case.src.shape)
+    room_of_add = np.full(case.src.nbytes + 2, 7, np.uint8)
+    out_add = np.ndarray(case.src.shape, dtype, room_of_add, 1)  # between elements
+    backward(out=out, out_add=out_add)
+    assert_same_bits(out, expected.diff_src)
+    assert_same_bits(out_add.copy(), expected.diff_add)
+    assert (room[:5] == 7).all() and (room[5 + out.size :] == 7).all()
+    assert room_of_add[0] == room_of_add[-1] == 7
 
 
 @each_dtype

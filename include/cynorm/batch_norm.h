@@ -130,26 +130,27 @@ static inline unsigned cynorm_spread_bits(unsigned bits) {
 #endif
 }
 
-/* Adds bits to a byte that is zero to begin with; shared: with other rows, perhaps of other threads. What is atomic waits until
- * all that leaves past the cache has left. */
-static inline void cynorm_or_byte(unsigned char *p, unsigned char bits, int shared) {
-    if (shared) __atomic_fetch_or(p, bits, __ATOMIC_RELAXED);
-    else *p |= bits;
-}
-
-/* n bits, 64 at most, to a position, of a row that has so many before these and after. */
+/* n bits, 64 at most, to a position, of a row that has so many before these and after, which are put in order. What a row shares
+ * with others of its first and last bytes, which may be other threads', is zero to begin with, and added to atomically: at the
+ * ends of rows alone, as that waits until all that leaves past the cache has left. */
 static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n, int64_t before, int64_t after) {
     unsigned char *p = mask + (bit >> 3);
-    const int begins = before < 8, ends = after < 8;
+    const int begins = before < 8 && ((bit - before) & 7), ends = after < 8 && ((bit + n + after) & 7);
     int64_t first = -bit & 7;
     if (first) {
-        cynorm_or_byte(p++, (unsigned char)(bits << (bit & 7)), begins || (ends && n < first));
+        const unsigned char some = (unsigned char)(bits << (bit & 7));
+        if (begins || (ends && n < first)) __atomic_fetch_or(p, some, __ATOMIC_RELAXED);
+        else *p |= some;
+        p++;
         bits >>= first;
         n -= first;
     }
     if (n <= 0) return;
     memcpy(p, &bits, (size_t)(n >> 3));
-    if (n & 7) cynorm_or_byte(p + (n >> 3), (unsigned char)(bits >> (n & ~7)), ends);
+    if (!(n & 7)) return;
+    const unsigned char last = (unsigned char)(bits >> (n & ~7));
+    if (ends) __atomic_fetch_or(p + (n >> 3), last, __ATOMIC_RELAXED);
+    else p[n >> 3] = last;
 }
 
 /* ---- blocks of a tile: rows that are worked on together ---- */

@@ -367,10 +367,10 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     return y;
 }
 
-/* The columns of a row from the i-th on: `columns` vectors, or, given 0, as many as are left, fewer than
- * two. `held`: coefficients, of the row or, where elements are kept, of each vector; or NULL. */
+/* The columns of a row from the i-th on: `columns` vectors, or, given 0, those before `end`, few. `held`: coefficients, of the row
+ * or, where elements are kept, of each vector; or NULL. */
 CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, vec (*held)[4],
-                                       int64_t r, int64_t i, int columns, int ahead, int kept, int form,
+                                       int64_t r, int64_t i, int columns, int64_t end, int ahead, int kept, int form,
                                        int gated, int dtype) {
     const int size = (int)cynorm_itemsize(dtype), per_line = 64 / size / VL;
     vec own[4], y[CYNORM_BN_COLUMNS];
@@ -396,7 +396,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         else if (k % per_line == per_line - 1)
             FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
     }
-    int64_t left = columns ? 0 : in->n - i;
+    const int64_t left = columns ? 0 : end - i;
     for (int64_t j = 0; j < left; j += VL) {
         int64_t m = left - j < VL ? left - j : VL;
         if (!held) FN(coefficients)(own, l, i + j, kept, form);
@@ -422,7 +422,7 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
     for (; in.images; FN(next_image)(&l, &in))      \
         for (int64_t r = 0; r < in.count; r++)
 #define COMBINE(held, i, columns) \
-    FN(combine_columns)(&l, &in, held, r, i, columns, ahead, kept, form, gated, dtype)
+    FN(combine_columns)(&l, &in, held, r, i, columns, in.n, ahead, kept, form, gated, dtype)
 #define COMBINE_HELD(columns) /* all coefficients stay in registers */                                       \
     do {                                                                                                     \
         for (int k = 0; k < columns; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);                 \
@@ -437,13 +437,12 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
         if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
         if (!kept && ahead && l.streaming) {
             char *row = l.out + r * l.step;
-            const int64_t head = (-(intptr_t)row & 63) / cynorm_itemsize(dtype);
+            const int64_t to_line = (-(intptr_t)row & 63) / cynorm_itemsize(dtype), head = to_line < in.n ? to_line : in.n;
             if (head) {
                 line plain = l;
-                cynorm_bn_rows first = in;
-                plain.streaming = 0, first.n = head;
+                plain.streaming = 0;
                 __builtin_prefetch(row + in.n * cynorm_itemsize(dtype), 1); /* what is left of the last line is the next row's */
-                FN(combine_columns)(&plain, &first, held, r, 0, 0, ahead, kept, form, gated, dtype);
+                FN(combine_columns)(&plain, &in, held, r, 0, 0, head, ahead, kept, form, gated, dtype);
                 i = head;
             }
         }
