@@ -39,7 +39,7 @@ def main(arguments=None):
     preset.add_argument("--full", action="store_true", help="all named networks, minutes")
     preset.add_argument("--sweep", choices=sweeps.SWEEPS, help="a scaling run")
     preset.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="compare two files of --json")
-    parser.add_argument("--threads", type=int, default=cynorm.get_num_threads(), help="default: every CPU")
+    parser.add_argument("--threads", type=int, default=cynorm.get_num_threads(), help="default: OMP_NUM_THREADS, else every CPU")
     parser.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s; empty for none")
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON lines")
     parser.add_argument("--picture", metavar="FILE", help="draw the rows (needs matplotlib)")

@@ -2,7 +2,8 @@
 
 GB/s counts the least traffic there is: forward reads src and writes dst, backward reads src and diff_dst and writes
 diff_src. "of limit" compares with a plain stream of the same bytes, timed in turn with the operator. The error is the
-largest one against the formula in float64, in units in the last place of the sum of the magnitudes of all its terms.
+largest one against the formula in float64, of the first and the last image (of batch norm: channel), in units in the last place
+of the sum of the magnitudes of all its terms.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser("python -m cynorm", description=__doc__.split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="small batches: a few seconds")
     parser.add_argument("--config", action="store_true", help="only print how cynorm was built and runs")
-    parser.add_argument("--threads", type=int, help="default: every CPU")
+    parser.add_argument("--threads", type=int, help="default: OMP_NUM_THREADS, else every CPU")
     options = parser.parse_args(arguments)
     if options.config:
         cynorm.show_config()

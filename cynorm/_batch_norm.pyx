@@ -1115,7 +1115,7 @@ cdef class Problem:
             kept = keep_dims(src, reduced)
             either = "" if shape == kept else f" or {kept}"
             if constant != NULL:
-                either += f" or one that broadcasts to {shape_of(src)}"
+                either += f", or {src.ndim} dimensions, each 1 or that of {shape_of(src)}"
             raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
         return array
 
@@ -1325,7 +1325,7 @@ cdef class Problem:
                     call.parameter[RSTD] = &kept[RSTD_ROW]
                     if keeps_shift:
                         call.parameter[KEPT_SHIFT] = &kept[SHIFT_ROW]
-                workspace.notes = add is not None, workspace.notes
+                workspace.notes = add is not None, scale is not None, workspace.notes
                 with nogil:
                     status = bn_run(&p, &call, valid, threads)
                 if status == 0:
@@ -1365,9 +1365,11 @@ cdef class Problem:
         valid = self.padding()
         diff_dst = describe(diff_dst, "diff_dst", &g)
         check_same(&g, "diff_dst", &x, "src")
+        if self.p.activation == CYNORM_RELU and workspace is None:
+            raise ValueError("workspace must be given: it holds the mask of ReLU, got None")
         if (mean is None) != (variance is None):
-            raise ValueError(
-                "mean and variance must be given together, or a workspace in their place, got only one")
+            raise ValueError("mean and variance must be given together, or a workspace in their place, "
+                             f"got {'variance' if mean is None else 'mean'} alone")
         if mean is not None:
             mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN])
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE])
@@ -1375,8 +1377,6 @@ cdef class Problem:
             call.parameter[VARIANCE] = &t[VARIANCE]
         elif workspace is None:
             raise ValueError("mean and variance, or a workspace in their place, must be given, got neither")
-        if self.p.activation == CYNORM_RELU and workspace is None:
-            raise ValueError("workspace must be given: it holds the mask of ReLU, got None")
         padded_scale = scale
         if scale is not None:
             padded_scale = self.parameter(scale, "scale", &x, reduced, &t[SCALE])
@@ -1415,7 +1415,9 @@ cdef class Problem:
             workspace.acquire()
             try:
                 workspace.match(self.owner, &x, training)
-                has_add, bits = workspace.notes
+                has_add, has_scale, bits = workspace.notes
+                if has_scale and scale is None:
+                    raise ValueError("scale must be given, as it was to the forward call, got None")
                 if training:
                     rows = self.kept(workspace.parts["statistics"], &x, reduced, kept)
                     if mean is None:

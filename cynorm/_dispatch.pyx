@@ -90,7 +90,8 @@ def set_num_threads(n):
     Parameters
     ----------
     n : int or None
-        From 1 to 65536. None goes back to OpenMP's default (``OMP_NUM_THREADS``, else the CPUs this process may use).
+        From 1 to 65536. None goes back to OpenMP's default: ``OMP_NUM_THREADS``, else the CPUs this process may use,
+        unless another library that shares OpenMP, as PyTorch may, has set another for the calling thread.
 
     Raises
     ------
@@ -99,7 +100,8 @@ def set_num_threads(n):
 
     Notes
     -----
-    Results are the same to the last bit for any number of threads. Small calls run on the calling thread alone.
+    Results are the same to the last bit for any number of threads. Small calls run on the calling thread alone, and
+    so do all in a process forked from one that has used threads.
 
     Examples
     --------

@@ -11,27 +11,32 @@ if TYPE_CHECKING:
 
 # What others call one of our names, or have beside what looks like one.
 _ELSEWHERE: dict[str, str] = {
-    "across": "across_channels",
-    "within": "within_channel",
+    "spatial": "within_channel",
     "cudnn": "onnx",
     "directml": "onnx",
+    "dnnl": "onednn",
+    "mkldnn": "onednn",
     "pytorch": "torch",
-    "ncl": "NCW",
-    "nlc": "NWC",
+    "channels_first": "NCHW",
+    "channels_last": "NHWC",
+    **dict.fromkeys(("ncl", "nct"), "NCW"),
+    **dict.fromkeys(("nlc", "ntc"), "NWC"),
+    "lrelu": "leaky_relu",
     "selu": "scaled_elu",
-    **dict.fromkeys(("gelu", "prelu", "relu6", "silu", "softmax"), ""),
+    **dict.fromkeys(("hardshrink", "softshrink"), "shrink"),
+    **dict.fromkeys(("gelu", "hard_tanh", "hardtanh", "prelu", "relu6", "silu", "softmax", "x86-64-v2"), ""),
 }
 
 
 def hint(name: str, allowed: Iterable[str]) -> str:
-    """What to add to the refusal of a misspelt name: one that differs in case, in the order of letters, or a little, or
-    begins with it.
+    """What to add to the refusal of a misspelt name: one that differs in case, in the order of letters, or a little, as a whole
+    or in its first word, or begins with it.
 
     Examples
     --------
     >>> hint("NHCW", ["NCHW", "NHWC"])
     "; did you mean 'NHWC'?"
-    >>> hint("acros", ["across_channels", "within_channel"])
+    >>> hint("accross", ["across_channels", "within_channel"])
     "; did you mean 'across_channels'?"
     >>> hint("prelu", ["relu", "leaky_relu"])
     ''
@@ -45,6 +50,7 @@ def hint(name: str, allowed: Iterable[str]) -> str:
     near = [word] if word in lower else difflib.get_close_matches(word, permuted or lower, 1, 0.0 if permuted else 0.7)
     if not near and len(word) > 2:
         near = [right for right in lower if right.startswith(word)]
+        near += [right for right in lower if difflib.SequenceMatcher(None, word, right.split("_")[0]).ratio() > 0.75]
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 

@@ -61,7 +61,8 @@ def _restore(cls: Callable[..., _Made], arguments: tuple[tuple[str, Any], ...]) 
 
 
 def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Decorate the one-call form of an operator's method: its docstring takes the sections of both, and its own example."""
+    """Decorate the one-call form of an operator's method: its docstring takes the sections of both, the operator's notes, and its
+    own example."""
 
     def decorate(function: _Function) -> _Function:
         own, of_made, of_method = (_sections(given.__doc__) for given in (function, made, method))
@@ -70,7 +71,8 @@ def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], 
         order = list(inspect.signature(function).parameters)
         entries = [entry for doc in (of_made, of_method) for entry in re.split(r"\n(?=\S)", doc["Parameters"])]
         entries.sort(key=lambda entry: order.index(re.split(r"\W", entry, maxsplit=1)[0]))
-        parts = {**of_method, "": own[""], "Parameters": "\n".join(entries), "Examples": own["Examples"]}
+        of_method.pop("Examples")
+        parts = {**of_method, "": own[""], "Parameters": "\n".join(entries), "Notes": of_made["Notes"], "Examples": own["Examples"]}
         function.__doc__ = "\n\n".join(
             f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in parts.items())
         return function
@@ -110,7 +112,7 @@ def integers(name: str, values: SupportsIndex | Iterable[SupportsIndex], alone: 
         if isinstance(given, _TEXT):
             raise TypeError
         return tuple(index(value) for value in ((given,) if alone and isinstance(given, SupportsIndex) else given))
-    except TypeError:
+    except (TypeError, NotImplementedError):  # the latter of a memoryview of several dimensions
         allowed = "an integer or a sequence of integers" if alone else "a sequence of integers"
         raise TypeError(f"{name} must be {allowed}, got {shown(values)}") from None
 

@@ -23,6 +23,7 @@ from libc.string cimport memset
 cnp.import_array()
 
 cdef object MOST_ELEMENTS = 1 << 56  # no machine has addresses for more
+cdef object MOST_INTERLEAVED = 1 << 20  # elements that are looked at one by one
 cdef int bfloat16_number = -1  # ml_dtypes' type number, once an array of it has been seen
 
 
@@ -108,7 +109,8 @@ cdef int dtype_code(object dtype) except -1:
     except TypeError:  # NumPy knows none of this name
         pass
     if code >= CYNORM_S8:
-        raise TypeError(f"dtype must be float32, float64, float16 or bfloat16, got {str(dtype)!r}")
+        allowed = "float32, float64, float16 or bfloat16, in native byte order"
+        raise TypeError(f"dtype must be {allowed}, got {str(dtype)!r}")
     return code
 
 
@@ -208,8 +210,8 @@ cdef object describe_output(object out, str name, cynorm_tensor *t, bint integer
 
 
 cdef bint interleaved(object array) except -1:
-    """Whether elements lie apart though strides do not step over smaller ones. Many are not looked at: no."""
-    if array.size > 1 << 20:
+    """Whether elements lie apart though strides do not step over smaller ones. Too many are not looked at: no."""
+    if array.size > MOST_INTERLEAVED:
         return False
     offsets = np.zeros(1, np.int64)
     for extent, stride in zip(array.shape, array.strides):
@@ -238,7 +240,9 @@ cdef int check_apart_itself(object out, str name) except -1:
             if llabs(strides[axis]) < reach:
                 if interleaved(out):
                     return 0
-                raise ValueError(f"{name} must not overlap itself, got strides {out.strides} for shape {out.shape}")
+                nor = "" if out.size <= MOST_INTERLEAVED else f", nor interleave more than {MOST_INTERLEAVED} elements"
+                raise ValueError(
+                    f"{name} must not overlap itself{nor}, got strides {out.strides} for shape {out.shape}")
             reach += llabs(strides[axis]) * (shape[axis] - 1)
     return 0
 
@@ -426,7 +430,7 @@ def checked(tuple names not None, int outputs, tuple optional not None=()):
             if kind is not None:
                 try:
                     result = remembered.get(key, remembered)
-                except TypeError:  # an attribute cannot be hashed: check says what is wrong with it, if it is
+                except (TypeError, ValueError):  # what cannot be hashed: check says what is wrong with it, if it is
                     kind = None
             if result is remembered:
                 for i, array in enumerate(arrays):
@@ -461,7 +465,7 @@ def remembered(make):
     def remembering(*arguments, **named):
         try:
             return cached(*arguments, **named)
-        except TypeError:
+        except (TypeError, ValueError):
             return make(*arguments, **named)
 
     return remembering

@@ -70,7 +70,8 @@ cdef class Workspace:
     """Memory that carries forward intermediates to the backward call that follows.
 
     Each forward call binds it to that call's operator, parameters, shape and dtype; a backward call that does not match
-    raises. It is reusable: it grows to the largest call and never shrinks. One call at a time may use it.
+    raises. It is reusable: it grows to the largest call and never shrinks. One call at a time may use it. Two layers
+    alike need one each: which of them filled it is not noticed.
 
     Parameters
     ----------

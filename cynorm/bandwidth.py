@@ -28,7 +28,7 @@ def streaming_limit(
     Parameters
     ----------
     reads, writes : int
-        Arrays read (1 or 2) and written (0 or 1) in one pass.
+        Arrays read and written in one pass: (1, 0), (1, 1) or (2, 1).
     nbytes : int
         Bytes in all these arrays together.
     num_threads : int, optional

@@ -80,12 +80,19 @@ class Activation(Immutable):
             softplus              log(1 + exp(steepness * x)) / steepness
             softsign              x / (1 + abs(x))
             tanh                  tanh(x)
-            thresholded_relu      x if x > alpha else 0
-            shrink                x - bias if x > threshold else x + bias if x < -threshold else 0
+            thresholded_relu      0 if x <= alpha else x
+            shrink                x - bias if x > threshold else x + bias if x < -threshold else 0 (but NaN if x is)
 
     **parameters : float
         Those of the function. Defaults: alpha 1, beta 1, steepness 1, but hard_sigmoid alpha 0.2, beta 0.5; leaky_relu
         alpha 0.01; linear beta 0; scaled_elu alpha 1.6733, gamma 1.0507; shrink bias 0, threshold 0.5.
+
+    Attributes
+    ----------
+    name : str
+        As given.
+    parameters : tuple of (str, float)
+        Each parameter and its value, the defaults too.
 
     Raises
     ------
@@ -138,7 +145,7 @@ class BatchNorm(Immutable):
         block). The order in memory is whatever the strides say; every order runs without a copy of the tensor.
     axes : tuple of int, optional
         The axes that statistics are over, in place of `layout`; arrays may have 1 to 8 dimensions then. Axes count from
-        the end where negative. None at all, ``()``, makes each element a statistic of its own.
+        the end where negative. An empty tuple makes each element a statistic of its own.
     channels : int, optional
         Number of channels, for a blocked layout whose last block is not full. What lies past them is read as zero and
         written as zero.
@@ -153,10 +160,12 @@ class BatchNorm(Immutable):
     Notes
     -----
     Parameters and statistics (scale, shift, mean, variance, the running ones) are arrays with one element per statistic:
-    of shape (C,), or of src's dimensions with the reduced axes of size 1. Their dtype is float32 (float64 for float64 data)
-    or that of the data.
+    of src's dimensions with the reduced axes of size 1, or, where one axis is left (with `layout`: the channels), of shape (C,).
+    Their dtype is float32 (float64 for float64 data) or that of the data. Of what is read, lists will do: of numbers for
+    parameters; NumPy makes float64 of them for src, and so for what has to be like it.
 
-    A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one.
+    A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one. Those that
+    are given alike are equal: with axes (0, 2, 3) it is not the one with layout "NCHW".
     float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
     threads.
 
@@ -231,8 +240,8 @@ class BatchNorm(Immutable):
         out_mean: Any = None,
         out_variance: Any = None,
         workspace: Workspace | None = None,
-        running_mean: Tensor | None = None,
-        running_variance: Tensor | None = None,
+        running_mean: Any = None,
+        running_variance: Any = None,
         momentum: float = 0.1,
         unbiased_running: bool = True,
         num_threads: int | None = None,
@@ -255,7 +264,7 @@ class BatchNorm(Immutable):
             that are written may overlap, nor one and src or add, but in `out`'s way.
         workspace : Workspace, optional
             Keeps what `backward_training` needs: mean and 1/sqrt(variance + epsilon); for ReLU one bit per element; for
-            other activations the shift, or, with `add`, the value before the activation.
+            other activations the shift, or, with `add` or `cache="always"`, the value before the activation.
         running_mean, running_variance : array, optional
             Updated in place, ``running = (1 - momentum) * running + momentum * new``, whatever their strides.
         momentum : float
@@ -381,7 +390,7 @@ class BatchNorm(Immutable):
         src : array
             What the forward call was given.
         scale : array, optional
-            What the forward call was given.
+            What the forward call was given: diff_src is proportional to it.
         shift : array, optional
             What the forward call was given: where there is no workspace, any activation but ReLU needs it.
         mean, variance : array, optional
@@ -578,8 +587,8 @@ def batch_norm(
     out_mean: Any = None,
     out_variance: Any = None,
     workspace: Workspace | None = None,
-    running_mean: Tensor | None = None,
-    running_variance: Tensor | None = None,
+    running_mean: Any = None,
+    running_variance: Any = None,
     momentum: float = 0.1,
     unbiased_running: bool = True,
     num_threads: int | None = None,

@@ -193,7 +193,7 @@ class LRN(Immutable):
             Where to write: it may be diff_dst, src or dst itself, and must not overlap them otherwise.
         workspace : Workspace, optional
             The one that `forward` filled for the same parameters, shape and dtype. Without one everything is recomputed
-            from src, with the same result to the last bit.
+            from src, with the same result, for float32 and float64 to the last bit.
         num_threads : int, optional
             Threads for this call; default: `get_num_threads()`.
         dst : array, optional
@@ -262,8 +262,9 @@ class LRN(Immutable):
         -------
         str
             Operator and region, traversal, dtype and instruction set, with colons between. The traversal is "plain" or
-            "channels_last" by what lies innermost as the kernel takes the array, "blocked" where windows cross blocks of channels,
-            "pointwise" where there is none, "empty" for an array without elements.
+            "channels_last" by what lies innermost as the kernel takes the array, where channels are few not as it lies; "blocked"
+            where windows cross blocks of channels, "pointwise" where there is no axis for them, "empty" for an array without
+            elements.
 
         Raises
         ------

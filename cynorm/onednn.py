@@ -158,8 +158,10 @@ def _dtype(kind: data_type) -> np.dtype[Any]:
     if kind == data_type.undef:
         raise ValueError("data_type must be that of an element, got undef, as in a descriptor that is_zero")
     if kind == data_type.bf16:
-        # Registers "bfloat16" with NumPy; an optional dependency.
-        import ml_dtypes  # noqa: F401
+        try:
+            import ml_dtypes  # noqa: F401  registers "bfloat16" with NumPy
+        except ImportError:
+            raise TypeError("data_type must be one that NumPy has, got bf16, which it has from ml_dtypes (pip install ml_dtypes)") from None
     return np.dtype(_DTYPE_NAMES[kind])
 
 

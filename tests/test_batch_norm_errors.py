@@ -138,6 +138,9 @@ def test_axes_out_of_range():
     [
         ("tanhh", {}, ["'tanhh'", "did you mean 'tanh'?"]),
         ("selu", {}, ["'selu'", "did you mean 'scaled_elu'?"]),
+        ("lrelu", {}, ["'lrelu'", "did you mean 'leaky_relu'?"]),
+        ("leakyrelu", {}, ["'leakyrelu'", "did you mean 'leaky_relu'?"]),
+        ("softshrink", {}, ["'softshrink'", "did you mean 'shrink'?"]),
         ("elu", {"aplha": 1.0}, ["aplha", "alpha"]),
         ("relu", {"alpha": 1.0}, ["alpha", "relu"]),
         ("elu", {"alpha": np.nan}, ["alpha", "nan"]),
@@ -400,7 +403,8 @@ def test_results_of_inference_are_no_part_of_a_parameter():
 
 
 def test_inference_is_told_that_parameters_broadcast():
-    refused_by(("forward_inference",), ValueError, "mean must have shape (8,)", "broadcasts to", mean=vector(7))
+    refused_by(("forward_inference",), ValueError, "mean must have shape (8,)", "or 4 dimensions, each 1 or that of",
+               mean=vector(7))  # fmt: skip
 
 
 @pytest.mark.parametrize("kinds", [("f4", "f2"), ("f2", "f4"), (None, "f2"), ("f2", None), (None, None)], ids=str)
@@ -497,7 +501,7 @@ def test_backward_needs_statistics_or_a_workspace():
         with pytest.raises((TypeError, ValueError)) as caught:
             cynorm.BatchNorm().backward_training(array(), array(), vector(), out=out, **given)
         message = str(caught.value)
-        assert "workspace" in message and ("variance" in message or "mean" in message)
+        assert "workspace" in message and f"got {' alone'.join([*given, '']) or 'neither'}" in message
     assert (out == 7).all()
 
 
@@ -507,10 +511,25 @@ def test_relu_needs_its_workspace():
     for call in (
         lambda: bn.backward_training(array(), array(), vector(), mean=vector(), variance=vector(), out=out),
         lambda: bn.backward_inference(array(), array(), vector(), vector(), vector(), out=out),
+        lambda: bn.backward_training(array(), array(), out=out),  # the statistics alone would not do
     ):
-        with pytest.raises((TypeError, ValueError), match="workspace"):
+        with pytest.raises((TypeError, ValueError), match="workspace must be given: it holds the mask of ReLU"):
             call()
     assert (out == 7).all()
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_backward_needs_the_scale_that_forward_had(training):
+    bn, workspace, out = cynorm.BatchNorm(), cynorm.Workspace(), array(fill=7)
+    if training:
+        bn.forward_training(array(), vector(), workspace=workspace)
+        backward = partial(bn.backward_training, array(), array(), workspace=workspace)
+    else:
+        bn.forward_inference(array(), vector(), vector(), vector(), workspace=workspace)
+        backward = partial(bn.backward_inference, array(), array(), vector(), vector(), workspace=workspace)
+    refuses(ValueError, "scale", "must be given", "None", call=partial(backward, out=out))
+    assert (out == 7).all()
+    backward(scale=vector())
 
 
 @pytest.mark.parametrize(
