@@ -13,9 +13,10 @@ a statistic has as many columns there, which are summed on their own first (`spr
 What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
 worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
 chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
-cache; else all chunks are summed, then all are applied, last first: those of a unit, where threads share units
-evenly, or those of the whole call. Whoever sums a unit's last chunk works out its statistics. Cuts depend on
-the shape alone, and the sums of chunks are added in order. Of short units several are one (`join_short_units`).
+cache, or applied while the next is summed (`run_beside`); else all chunks are summed, then all are applied, last
+first: those of a unit, where threads share units evenly, or those of the whole call. Whoever sums a unit's last
+chunk works out its statistics. Cuts depend on the shape alone, and the sums of chunks are added in order. Of short
+units several are one (`join_short_units`).
 
 Tensors of one call may differ in memory order. Axes are then in that of the tensor in whose order the fewest
 others have to be packed, which the kernels do by slabs of a tile. So that slabs use runs of memory whole,
@@ -96,6 +97,7 @@ cdef enum:
     STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache, at least
     MOST_STREAMING = 3 << 23        # and at most; in between, three quarters of the last level of cache
     EVENLY = 4                      # units of each thread: of fewer, one that is held up would hold up all
+    BESIDE = 1 << 21                # bytes read of a unit at most whose results leave while the next is summed
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
@@ -182,6 +184,7 @@ ctypedef struct state_t:
     int steps[PHASES]               # what is done to all tasks before the next phase begins
     int phases
     bint by_units                   # all chunks of a unit are one task
+    bint beside                     # the next unit is summed while the results of one leave
     tasks_t tasks
     int64_t *summed                 # chunks of each unit
     double epsilon
@@ -760,16 +763,13 @@ cdef void clear_padding(const plan_t *plan, const cynorm_bn_tile *t, int view, i
             clear_bytes(p + j * plan.groups.stride[view], nbytes)
 
 
-cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
-    """One step over a chunk of a unit."""
+cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void *scratch,
+                cynorm_bn_tile *t) noexcept nogil:
+    """A chunk of a unit as a tile: its groups, and the first of its further reduced entries."""
     cdef const plan_t *plan = s.plan
-    cdef const cynorm_real_kernels *k = kernels_of(plan)
-    cdef cynorm_bn_tile t
-    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
-    cdef int64_t n, at, other, end, count, whole, slab, images = 1
-    cdef int i
+    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype), n, at
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * plan.spread * size
-    memmove(&t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
+    memmove(t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
     t.scratch = scratch
     t.sums = sums
     t.center = s.array[CENTER] + each
@@ -781,27 +781,37 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
         t.offset = s.array[OFFSET] + each
     t.count[1] = 1
     t.blocks = blocks_of(plan, unit)
-    shift_statistics(plan, &t, unit % plan.cuts * plan.cut)
+    shift_statistics(plan, t, unit % plan.cuts * plan.cut)
     if t.kept_inner:
         t.count[0] = n / t.blocks * plan.spread
     else:
         t.count[1] = n
         at = chunk % plan.row_cuts * plan.row_cut
-        shift(&t, &plan.row, at)
+        shift(t, &plan.row, at)
         t.count[0] = min(plan.row_cut, plan.row.extent - at)
-    shift_all(&t, plan.kept, plan.kepts, unit / plan.cuts, 1)
-    chunk /= plan.row_cuts
-    at = chunk % plan.groups_cuts * plan.groups_cut
-    shift(&t, &plan.groups, at)
-    count = min(plan.groups_cut, plan.groups.extent - at)
-    whole = count - count % plan.repeat
+    shift_all(t, plan.kept, plan.kepts, unit / plan.cuts, 1)
+    at = chunk / plan.row_cuts % plan.groups_cuts * plan.groups_cut
+    shift(t, &plan.groups, at)
+    t.count[2] = min(plan.groups_cut, plan.groups.extent - at)
+
+
+cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
+    """One step over a chunk of a unit."""
+    cdef const plan_t *plan = s.plan
+    cdef const cynorm_real_kernels *k = kernels_of(plan)
+    cdef cynorm_bn_tile t
+    cdef int64_t n, other, end, count, whole, slab, images = 1
+    cdef int i
+    place(s, unit, chunk, sums, scratch, &t)
     n = t.count[0]
+    count = t.count[2]
+    whole = count - count % plan.repeat
     slab = count * n * cynorm_itemsize(t.view[CYNORM_BN_SRC].dtype)
     if t.kept_inner and t.packs == 0 and plan.reduceds > 0:
         t.last_images = min(ceil_div(CYNORM_BN_KEPT_AHEAD, slab), plan.reduced[0].extent - 1)
         fetch_ahead(&t, plan, 0, CYNORM_BN_SRC)
         fetch_ahead(&t, plan, 1, CYNORM_BN_DIFF_DST)
-    other = chunk / plan.groups_cuts * plan.others_cut
+    other = chunk / (plan.row_cuts * plan.groups_cuts) * plan.others_cut
     end = min(other + plan.others_cut, plan.others)
     while other < end:
         if t.kept_inner and t.packs == 0 and plan.reduceds > 0:
@@ -813,10 +823,10 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
             if step == SUMS:
                 k.bn_sums(&t)
             elif plan.kind == FORWARD_INFERENCE or t.kept_inner:
-                k.bn_apply(&t)
+                k.bn_apply(&t, NULL)
             else:  # last group first: its data, summed last, are still in the cache
                 turn(&t, &plan.groups, whole - 1)
-                k.bn_apply(&t)
+                k.bn_apply(&t, NULL)
                 turn(&t, &plan.groups, 1 - whole)
         if count > whole:
             t.count[0] = n * (count - whole)
@@ -828,7 +838,7 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
             if step == SUMS:
                 k.bn_sums(&t)
             else:
-                k.bn_apply(&t)
+                k.bn_apply(&t, NULL)
             shift(&t, &plan.groups, -whole)
             t.repeat = plan.repeat
             for i in range(VIEWS):
@@ -869,8 +879,35 @@ cdef void run_unit(const state_t *s, int64_t unit, char *scratch) noexcept nogil
         run_task(s, task, COMBINE, scratch)
 
 
-cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil:
-    """One thread's part of all phases."""
+cdef void run_beside(const state_t *s, int me, int team, char *scratch) noexcept nogil:
+    """One thread's units, of one chunk each: while the results of one leave, the next is summed."""
+    cdef const cynorm_real_kernels *k = kernels_of(s.plan)
+    cdef cynorm_bn_tile t, next_one
+    cdef char *sums = scratch + scratch_bytes(s.plan)
+    cdef int64_t unit
+    cdef int passed = 0
+    unit = next_task(&s.tasks, 0, me, team, &passed)
+    if unit < 0:
+        return
+    memset(sums, 0, s.plan.sums_bytes)
+    place(s, unit, 0, sums, scratch, &t)
+    k.bn_sums(&t)
+    while True:
+        finish_unit(s, unit, sums)
+        unit = next_task(&s.tasks, 0, me, team, &passed)
+        if unit < 0:
+            k.bn_apply(&t, NULL)
+            return
+        memset(sums, 0, s.plan.sums_bytes)
+        place(s, unit, 0, sums, scratch, &next_one)
+        t.next[0] = next_one.view[CYNORM_BN_SRC].data - t.view[CYNORM_BN_SRC].data
+        t.next[1] = next_one.view[CYNORM_BN_DIFF_DST].data - t.view[CYNORM_BN_DIFF_DST].data
+        k.bn_apply(&t, &next_one)
+        memmove(&t, &next_one, sizeof(cynorm_bn_tile))
+
+
+cdef void run_steps(const state_t *s, int me, int team, char *scratch) noexcept nogil:
+    """One thread's tasks, in all phases."""
     cdef int64_t task
     cdef int p, passed
     for p in range(s.phases):
@@ -887,6 +924,14 @@ cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil
                 run_unit(s, task, scratch)
             else:
                 run_task(s, task, s.steps[p], scratch)
+
+
+cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil:
+    """One thread's part; without `scratch` it only meets the others."""
+    if not s.beside:
+        run_steps(s, me, team, scratch)
+    elif scratch != NULL:
+        run_beside(s, me, team, scratch)
     if s.plan.tile.streaming:
         kernels().fence()
 
@@ -934,11 +979,16 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
 
 cdef int run_plan(state_t *s, int team) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t unit
+    cdef int64_t itemsize = cynorm_itemsize(plan.tile.view[CYNORM_BN_SRC].dtype), unit
     s.phases = 1
     team = min(team, plan.units * plan.chunks)
     s.by_units = (plan.chunks > 1 and plan.units % team == 0 and plan.units >= EVENLY * team
                   and plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING))
+    # where rows are of one statistic each, and what is read of a unit stays in the cache until its results are made
+    s.beside = (plan.kind != FORWARD_INFERENCE and plan.tile.streaming and not plan.tile.kept_inner
+                and plan.tile.packs == 0 and plan.chunks == plan.others == 1 and plan.padding == 0
+                and plan.tile.activation <= CYNORM_RELU
+                and plan.cut * plan.count * itemsize * (1 if plan.kind == FORWARD_TRAINING else 2) <= BESIDE)
     if plan.kind == FORWARD_INFERENCE:
         s.steps[0] = COMBINE
     elif plan.chunks == 1 or s.by_units or plan.kind == BACKWARD_INFERENCE:

@@ -175,7 +175,7 @@ cdef extern from "cynorm/cynorm.h" nogil:
         int64_t lrn_plane_reach
         int64_t (*bn_sums_bytes)(int, int64_t) noexcept nogil
         void (*bn_sums)(const cynorm_bn_tile *) noexcept nogil
-        void (*bn_apply)(const cynorm_bn_tile *) noexcept nogil
+        void (*bn_apply)(const cynorm_bn_tile *, const cynorm_bn_tile *) noexcept nogil
         void (*bn_statistics)(const cynorm_bn_unit *) noexcept nogil
         void (*bn_coefficients)(const cynorm_bn_unit *) noexcept nogil
         void (*bn_gradients)(const cynorm_bn_unit *, int) noexcept nogil

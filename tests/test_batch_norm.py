@@ -1408,6 +1408,32 @@ def test_results_that_begin_anywhere_past_the_cache(layout, channels, plane, rel
 
 
 @each_dtype
+@pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
+def test_channels_that_are_summed_while_others_leave(relu, dtype):
+    """Past the cache, and in place, where they are not, are the same to the last bit; so are they on any number of threads."""
+    plane, channels = (41, 53), 45
+    images = math.ceil(26e6 / (2 * dtype.itemsize * channels * math.prod(plane)))
+    case = Case((images, channels, *plane), dtype, activation="relu" if relu else None)
+    add = {"add": case.add} if relu else {}
+    workspace, dst, diff_src = cynorm.Workspace(), case.src.copy(), case.diff_dst.copy()
+    _, *statistics = case.operator.forward_training(
+        dst, case.scale, case.shift, **add, out=dst, workspace=workspace
+    )
+    _, *gradients = case.operator.backward_training(diff_src, case.src, case.scale, workspace=workspace, out=diff_src)
+    for threads in 1, 2, 3:
+        got = case.operator.forward_training(
+            case.src, case.scale, case.shift, **add, workspace=workspace, num_threads=threads
+        )
+        for array, wanted in zip(got, (dst, *statistics), strict=True):
+            assert_same_bits(array, wanted)
+        got = case.operator.backward_training(
+            case.diff_dst, case.src, case.scale, workspace=workspace, num_threads=threads
+        )
+        for array, wanted in zip(got[: 3 + relu], (diff_src, *gradients[: 2 + relu]), strict=True):
+            assert_same_bits(array, wanted)
+
+
+@each_dtype
 @pytest.mark.parametrize("cut_by, plane", [("mask", 1025), ("mask", 3073), ("out_add", 16384)])
 def test_pieces_shorter_than_what_is_before_a_line_past_the_cache(cut_by, plane, dtype):
     """Rows that are cut where not all that is made of them can leave as it is made: the last piece has one element."""

@@ -56,15 +56,23 @@ enum { CYNORM_NORMALIZE, CYNORM_NORMALIZE_ADD, CYNORM_GRADIENT, CYNORM_SCALE };
 
 enum { CYNORM_CENTER, CYNORM_FACTOR, CYNORM_TERM, CYNORM_GAIN };
 
-/* Where to prefetch while reading at p: `by` ahead, and `jump` further past `end`, or, of kept rows, from one of them on. */
+/* Where to prefetch while reading at p: `by` ahead, and `jump` further past `end`, or, of kept rows, from one of them on;
+ * `elsewhere`: in the tile beside this one. */
 typedef struct {
     int64_t by, jump;
     const char *end;
+    int elsewhere;
 } cynorm_bn_ahead;
 
 static inline const char *cynorm_bn_later(const char *p, const cynorm_bn_ahead *a) {
     p += a->by;
     return p >= a->end ? p + a->jump : p;
+}
+
+/* For results: to the first-level cache, or what is elsewhere, which is read a block later, to the second. */
+CYNORM_INLINE void cynorm_bn_fetch(const char *p, const cynorm_bn_ahead *a) {
+    if (a->elsewhere) __builtin_prefetch(p + a->by, 0, 2);
+    else __builtin_prefetch(cynorm_bn_later(p, a));
 }
 
 /* `count` rows of n elements of one storage type, each contiguous, `step` apart in bytes (the mask's in
@@ -229,6 +237,7 @@ static void cynorm_bn_ahead_of(cynorm_bn_ahead *a, const cynorm_bn_tile *t, cons
     a->by = next ? next : CYNORM_BN_AHEAD;
     a->jump = next ? 0 : start - end;
     a->end = next ? (const char *)UINTPTR_MAX : end;
+    a->elsewhere = next && !t->packs;
 }
 
 /* Whether a block has a piece of each of some kept rows. */

@@ -347,11 +347,11 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {
-        if (ahead && !kept && half != 1) __builtin_prefetch(cynorm_bn_later(g, &in->g_ahead));
+        if (ahead && !kept && half != 1) cynorm_bn_fetch(g, &in->g_ahead);
         y = backward && gated ? FN(get_passed)(g, in->mask, in->bit + r * in->bit_step + i, dtype, m, half)
                               : FN(get_in)(g, dtype, m, half);
     }
-    if (ahead && !kept && half != 1 && form != CYNORM_SCALE) __builtin_prefetch(cynorm_bn_later(x, &in->x_ahead));
+    if (ahead && !kept && half != 1 && form != CYNORM_SCALE) cynorm_bn_fetch(x, &in->x_ahead);
     if (form == CYNORM_GRADIENT) y += c[CYNORM_TERM];
     if (form != CYNORM_SCALE) {
         vec d = FN(get_in)(x, dtype, m, half) - c[CYNORM_CENTER], factor = c[CYNORM_FACTOR];

@@ -74,7 +74,7 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
     *in = (cynorm_bn_rows){.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
                            .bit_image = mask->stride[1], .images = b->images};
-    const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX};
+    const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX, 0};
     in->x = FN(view_rows)(t, src, b, s->x, &in->x_step);
     in->together = in->turn = b->count;
     if (!t->kept_inner) {
@@ -175,37 +175,50 @@ static cynorm_bn_rows FN(take_pairs)(cynorm_bn_rows *in) {
     return pairs;
 }
 
-static void FN(sum_tile)(const cynorm_bn_tile *t) {
-    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
-    const int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : src->dtype;
+/* How rows of src are used. */
+static inline int FN(dtype_of)(const cynorm_bn_tile *t) { return FN(as_reals)(t) ? CYNORM_COMPUTE : t->view[CYNORM_BN_SRC].dtype; }
+
+/* How a tile is cut into blocks of which sums are taken. */
+static cynorm_bn_block FN(sum_blocks)(const cynorm_bn_tile *t) {
+    const int dtype = FN(dtype_of)(t);
     int64_t most = t->count[0];
     if (t->kept_inner && dtype == CYNORM_COMPUTE) { /* pieces that differ little, of whole vectors */
         const int64_t vectors = (most + VL - 1) / VL, pieces = (vectors * CYNORM_VBYTES - 1) / CYNORM_BN_PIECE + 1;
         most = (vectors + pieces - 1) / pieces * VL;
     }
-    cynorm_bn_block b = FN(blocks)(t, most, 0, dtype);
-    while (cynorm_bn_next(t, &b)) {
-        cynorm_bn_rows in;
-        FN(input_rows)(&in, t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], &b, 1);
-        wide *sums = (wide *)((char *)t->sums + b.of * FN(bn_sums_bytes)(t->kept_inner, t->row));
-        sums += (t->kept_inner ? b.i / VL : b.row) * 2;
-        if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
-        const real *center = FN(coefficient)(t, t->center, &b);
-        const real *norm = FN(coefficient)(t, t->norm, &b);
-        FN(sum_loop) *loop = FN(sum_loops)[dtype][t->kept_inner][in.mask ? 2 : in.g ? 1 : 0];
-        if (FN(in_pairs)(t, &in, NULL, dtype)) {
-            const cynorm_bn_rows pairs = FN(take_pairs)(&in);
-            wide of_pairs[4] = {0};
-            real twice[2][2 * VL];
-            for (int j = 0; j < 2; j++) {
-                FN(store)(twice[0] + j * VL, FN(load)(center));
-                FN(store)(twice[1] + j * VL, FN(load)(norm));
-            }
-            loop(of_pairs, &pairs, twice[0], twice[1]);
-            for (int j = 0; j < 4; j++) sums[j % 2] = FN(wide_add)(sums[j % 2], of_pairs[j]);
+    return FN(blocks)(t, most, 0, dtype);
+}
+
+/* Adds the next of them; 0 where there is none. */
+static int FN(sum_next)(const cynorm_bn_tile *t, cynorm_bn_block *b) {
+    const int dtype = FN(dtype_of)(t);
+    if (!cynorm_bn_next(t, b)) return 0;
+    cynorm_bn_rows in;
+    FN(input_rows)(&in, t, t->scratch, &t->view[CYNORM_BN_DIFF_DST], b, 1);
+    wide *sums = (wide *)((char *)t->sums + b->of * FN(bn_sums_bytes)(t->kept_inner, t->row));
+    sums += (t->kept_inner ? b->i / VL : b->row) * 2;
+    if (t->streaming && !t->kept_inner && !in.g) in.x_ahead.by *= 2; /* as many bytes as of two inputs */
+    const real *center = FN(coefficient)(t, t->center, b);
+    const real *norm = FN(coefficient)(t, t->norm, b);
+    FN(sum_loop) *loop = FN(sum_loops)[dtype][t->kept_inner][in.mask ? 2 : in.g ? 1 : 0];
+    if (FN(in_pairs)(t, &in, NULL, dtype)) {
+        const cynorm_bn_rows pairs = FN(take_pairs)(&in);
+        wide of_pairs[4] = {0};
+        real twice[2][2 * VL];
+        for (int j = 0; j < 2; j++) {
+            FN(store)(twice[0] + j * VL, FN(load)(center));
+            FN(store)(twice[1] + j * VL, FN(load)(norm));
         }
-        if (in.count) loop(sums, &in, center, norm);
+        loop(of_pairs, &pairs, twice[0], twice[1]);
+        for (int j = 0; j < 4; j++) sums[j % 2] = FN(wide_add)(sums[j % 2], of_pairs[j]);
     }
+    if (in.count) loop(sums, &in, center, norm);
+    return 1;
+}
+
+static void FN(sum_tile)(const cynorm_bn_tile *t) {
+    cynorm_bn_block b = FN(sum_blocks)(t);
+    while (FN(sum_next)(t, &b)) {}
 }
 
 /* Whether rows of all that is used follow one another. */
@@ -351,7 +364,8 @@ static void FN(combine_between)(const cynorm_bn_tile *t, scratch_t *s, line l, c
     }
 }
 
-static void FN(apply_tile)(const cynorm_bn_tile *t) {
+/* Block by block, and between them those of which `beside` takes sums, if any: these read memory while results leave. */
+static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside) {
     scratch_t *s = t->scratch;
     const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
     const cynorm_bn_view *diff_add = &v[CYNORM_BN_DIFF_ADD], *value = &v[CYNORM_BN_VALUE];
@@ -359,10 +373,12 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
     if (v[CYNORM_BN_ADD].data) form = CYNORM_NORMALIZE_ADD;
     if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
     int gated = backward ? mask->data != NULL : t->activation == CYNORM_RELU;
-    int dtype = FN(as_reals)(t) ? CYNORM_COMPUTE : dst->dtype;
+    const int dtype = FN(dtype_of)(t);
     int64_t most = !t->kept_inner ? t->count[0] : t->streaming ? CYNORM_BN_WIDEST : CYNORM_BN_WIDE;
     const int direct = FN(direct)(t, dst), add_direct = FN(direct)(t, diff_add);
-    cynorm_bn_block b = FN(blocks)(t, most, !direct || !add_direct, dtype);
+    cynorm_bn_block b = FN(blocks)(t, most, !direct || !add_direct, dtype), summed = {0};
+    int left = beside != NULL;
+    if (left) summed = FN(sum_blocks)(beside);
 #if !CYNORM_DOUBLE
     int64_t halved = -1; /* from which element on coefficients are in the order of halves */
 #endif
@@ -404,7 +420,9 @@ static void FN(apply_tile)(const cynorm_bn_tile *t) {
             FN(activate)(t, row, b.n);
         }
         FN(put_rows)(t, dst, &b, &l);
+        if (left) left = FN(sum_next)(beside, &summed);
     }
+    while (left) left = FN(sum_next)(beside, &summed);
 }
 
 /* ---- slabs of a tile, which are as much as is packed at a time ---- */
@@ -498,7 +516,7 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
                 if (t->view[k].packed && !FN(is_output)(t, k) && (apply || k != CYNORM_BN_ADD))
                     FN(move_slab)(&s, k, 1);
             if (sums) FN(sum_tile)(&s.tile);
-            if (apply) FN(apply_tile)(&s.tile);
+            if (apply) FN(apply_tile)(&s.tile, NULL);
             for (int k = 0; k < CYNORM_BN_MASK && apply; k++)
                 if (t->view[k].packed && FN(is_output)(t, k)) FN(move_slab)(&s, k, 0);
         }
@@ -509,8 +527,8 @@ static void FN(bn_sums)(const cynorm_bn_tile *t) {
     else FN(sum_tile)(t);
 }
 
-static void FN(bn_apply)(const cynorm_bn_tile *t) {
-    if (!t->packs) FN(apply_tile)(t);
+static void FN(bn_apply)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside) {
+    if (!t->packs) FN(apply_tile)(t, beside);
     else if (!FN(at_once)(t)) FN(by_slabs)(t, 0, 1);
 }
 

@@ -355,7 +355,7 @@ typedef struct {
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */
     int64_t (*bn_sums_bytes)(int kept_inner, int64_t n);
     void (*bn_sums)(const cynorm_bn_tile *);
-    void (*bn_apply)(const cynorm_bn_tile *);
+    void (*bn_apply)(const cynorm_bn_tile *, const cynorm_bn_tile *beside); /* NULL, or whose sums are taken meanwhile */
     void (*bn_statistics)(const cynorm_bn_unit *);
     void (*bn_coefficients)(const cynorm_bn_unit *);
     void (*bn_gradients)(const cynorm_bn_unit *, int training);
