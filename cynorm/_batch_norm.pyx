@@ -97,7 +97,7 @@ cdef enum:
     STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache, at least
     MOST_STREAMING = 3 << 23        # and at most; in between, three quarters of the last level of cache
     EVENLY = 4                      # units of each thread: of fewer, one that is held up would hold up all
-    BESIDE = 1 << 21                # bytes read of a unit at most whose results leave while the next is summed
+    BESIDE = 1 << 21                # bytes that sums of a unit read at most, which leaves while the next is summed
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
@@ -879,6 +879,11 @@ cdef void run_unit(const state_t *s, int64_t unit, char *scratch) noexcept nogil
         run_task(s, task, COMBINE, scratch)
 
 
+cdef void begin_unit(const state_t *s, int64_t unit, char *sums, char *scratch, cynorm_bn_tile *t) noexcept nogil:
+    memset(sums, 0, s.plan.sums_bytes)
+    place(s, unit, 0, sums, scratch, t)
+
+
 cdef void run_beside(const state_t *s, int me, int team, char *scratch) noexcept nogil:
     """One thread's units, of one chunk each: while the results of one leave, the next is summed."""
     cdef const cynorm_real_kernels *k = kernels_of(s.plan)
@@ -889,8 +894,7 @@ cdef void run_beside(const state_t *s, int me, int team, char *scratch) noexcept
     unit = next_task(&s.tasks, 0, me, team, &passed)
     if unit < 0:
         return
-    memset(sums, 0, s.plan.sums_bytes)
-    place(s, unit, 0, sums, scratch, &t)
+    begin_unit(s, unit, sums, scratch, &t)
     k.bn_sums(&t)
     while True:
         finish_unit(s, unit, sums)
@@ -898,8 +902,7 @@ cdef void run_beside(const state_t *s, int me, int team, char *scratch) noexcept
         if unit < 0:
             k.bn_apply(&t, NULL)
             return
-        memset(sums, 0, s.plan.sums_bytes)
-        place(s, unit, 0, sums, scratch, &next_one)
+        begin_unit(s, unit, sums, scratch, &next_one)
         t.next[0] = next_one.view[CYNORM_BN_SRC].data - t.view[CYNORM_BN_SRC].data
         t.next[1] = next_one.view[CYNORM_BN_DIFF_DST].data - t.view[CYNORM_BN_DIFF_DST].data
         k.bn_apply(&t, &next_one)
@@ -984,7 +987,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
     team = min(team, plan.units * plan.chunks)
     s.by_units = (plan.chunks > 1 and plan.units % team == 0 and plan.units >= EVENLY * team
                   and plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING))
-    # where rows are of one statistic each, and what is read of a unit stays in the cache until its results are made
+    # where rows are of one statistic each, a unit is one tile, and what its sums read stays in the cache till it leaves
     s.beside = (plan.kind != FORWARD_INFERENCE and plan.tile.streaming and not plan.tile.kept_inner
                 and plan.tile.packs == 0 and plan.chunks == plan.others == 1 and plan.padding == 0
                 and plan.tile.activation <= CYNORM_RELU

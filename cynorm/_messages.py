@@ -23,8 +23,10 @@ _ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("nlc", "ntc"), "NWC"),
     "lrelu": "leaky_relu",
     "selu": "scaled_elu",
-    **dict.fromkeys(("hardshrink", "softshrink"), "shrink"),
-    **dict.fromkeys(("gelu", "hard_tanh", "hardtanh", "prelu", "relu6", "silu", "softmax", "x86-64-v2"), ""),
+    "hardshrink": "shrink",
+    **dict.fromkeys(
+        ("crelu", "gelu", "hard_tanh", "hardtanh", "log_sigmoid", "logsigmoid", "parametric_relu", "prelu", "relu6", "relu_6",
+         "rrelu", "silu", "softmax", "softmin", "softshrink", "tanhshrink", "x86-64-v2"), ""),
 }
 
 

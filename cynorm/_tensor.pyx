@@ -464,9 +464,10 @@ def remembered(make):
     @wraps(make)
     def remembering(*arguments, **named):
         try:
-            return cached(*arguments, **named)
+            hash((arguments, *named.values()))
         except (TypeError, ValueError):
             return make(*arguments, **named)
+        return cached(*arguments, **named)
 
     return remembering
 

@@ -140,7 +140,7 @@ def test_axes_out_of_range():
         ("selu", {}, ["'selu'", "did you mean 'scaled_elu'?"]),
         ("lrelu", {}, ["'lrelu'", "did you mean 'leaky_relu'?"]),
         ("leakyrelu", {}, ["'leakyrelu'", "did you mean 'leaky_relu'?"]),
-        ("softshrink", {}, ["'softshrink'", "did you mean 'shrink'?"]),
+        ("hardshrink", {}, ["'hardshrink'", "did you mean 'shrink'?"]),
         ("elu", {"aplha": 1.0}, ["aplha", "alpha"]),
         ("relu", {"alpha": 1.0}, ["alpha", "relu"]),
         ("elu", {"alpha": np.nan}, ["alpha", "nan"]),

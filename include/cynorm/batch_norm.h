@@ -138,12 +138,12 @@ static inline unsigned cynorm_spread_bits(unsigned bits) {
 #endif
 }
 
-/* n bits, 64 at most, to a position, of a row that has so many before these and after, which are put in order. What a row shares
- * with others of its first and last bytes, which may be other threads', is zero to begin with, and added to atomically: at the
- * ends of rows alone, as that waits until all that leaves past the cache has left. */
+/* n bits, 64 at most, to a position, of a row that has so many before these and after, which are put in order. Its first byte and
+ * its last, where it shares them with other rows, perhaps of other threads, are zero to begin with, and added to atomically: these
+ * alone, as that waits until all that leaves past the cache has left. */
 static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n, int64_t before, int64_t after) {
     unsigned char *p = mask + (bit >> 3);
-    const int begins = before < 8 && ((bit - before) & 7), ends = after < 8 && ((bit + n + after) & 7);
+    const int begins = before < (bit & 7), ends = after < (-(bit + n) & 7);
     int64_t first = -bit & 7;
     if (first) {
         const unsigned char some = (unsigned char)(bits << (bit & 7));
@@ -225,8 +225,8 @@ static inline int cynorm_bn_multiple_of(const cynorm_bn_tile *t, const cynorm_bn
     return !(starts & (bytes - 1));
 }
 
-/* Ahead of a block: in what is packed next, else in this tile's next group. Written where it is read: what a function returns is
- * copied by vectors, which would wait for its fields to leave the core. */
+/* Ahead of a block: in what is packed next, or in the tile beside this one, else in this tile's next group. Written where it is
+ * read: what a function returns is copied by vectors, which would wait for its fields to leave the core. */
 static void cynorm_bn_ahead_of(cynorm_bn_ahead *a, const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
                                const cynorm_bn_block *b) {
     int64_t bytes = t->count[0] * cynorm_itemsize(v->dtype);

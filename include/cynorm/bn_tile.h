@@ -377,8 +377,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
     int64_t most = !t->kept_inner ? t->count[0] : t->streaming ? CYNORM_BN_WIDEST : CYNORM_BN_WIDE;
     const int direct = FN(direct)(t, dst), add_direct = FN(direct)(t, diff_add);
     cynorm_bn_block b = FN(blocks)(t, most, !direct || !add_direct, dtype), summed = {0};
-    int left = beside != NULL;
-    if (left) summed = FN(sum_blocks)(beside);
+    if (beside) summed = FN(sum_blocks)(beside);
 #if !CYNORM_DOUBLE
     int64_t halved = -1; /* from which element on coefficients are in the order of halves */
 #endif
@@ -420,9 +419,9 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
             FN(activate)(t, row, b.n);
         }
         FN(put_rows)(t, dst, &b, &l);
-        if (left) left = FN(sum_next)(beside, &summed);
+        if (beside && !FN(sum_next)(beside, &summed)) beside = NULL;
     }
-    while (left) left = FN(sum_next)(beside, &summed);
+    while (beside && FN(sum_next)(beside, &summed)) {}
 }
 
 /* ---- slabs of a tile, which are as much as is packed at a time ---- */
