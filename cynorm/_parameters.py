@@ -72,7 +72,8 @@ def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], 
         entries = [entry for doc in (of_made, of_method) for entry in re.split(r"\n(?=\S)", doc["Parameters"])]
         entries.sort(key=lambda entry: order.index(re.split(r"\W", entry, maxsplit=1)[0]))
         of_method.pop("Examples")
-        parts = {**of_method, "": own[""], "Parameters": "\n".join(entries), "Notes": of_made["Notes"], "Examples": own["Examples"]}
+        parts = {**of_method, "": own[""], "Parameters": "\n".join(entries), "Notes": of_made["Notes"],
+                 "Examples": own["Examples"]}
         function.__doc__ = "\n\n".join(
             f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in parts.items())
         return function

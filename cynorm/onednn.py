@@ -161,7 +161,8 @@ def _dtype(kind: data_type) -> np.dtype[Any]:
         try:
             import ml_dtypes  # noqa: F401  registers "bfloat16" with NumPy
         except ImportError:
-            raise TypeError("data_type must be one that NumPy has, got bf16, which it has from ml_dtypes (pip install ml_dtypes)") from None
+            raise TypeError("data_type must be one that NumPy has, got bf16, which it has from ml_dtypes alone "
+                            "(pip install ml_dtypes)") from None
     return np.dtype(_DTYPE_NAMES[kind])
 
 

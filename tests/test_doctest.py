@@ -31,8 +31,8 @@ def test_docstrings_of_compiled_modules_are_found():
 def test_one_call_forms_have_every_parameter(name):
     function = getattr(cynorm, name)
     doc = inspect.getdoc(function)
-    assert [line for line in doc.splitlines() if line in ("Parameters", "Returns", "Raises", "Examples")] == [
-        "Parameters", "Returns", "Raises", "Examples"]  # fmt: skip
+    assert [line for line in doc.splitlines() if line in ("Parameters", "Returns", "Raises", "Notes", "Examples")] == [
+        "Parameters", "Returns", "Raises", "Notes", "Examples"]  # fmt: skip
     parameters = doc.split("Parameters\n----------\n")[1].split("\n\nReturns")[0]
     entries = [line.split(" : ")[0] for line in parameters.splitlines() if line[:1].strip()]
     assert [word for entry in entries for word in entry.split(", ")] == list(inspect.signature(function).parameters)

@@ -1237,6 +1237,9 @@ def test_interleaved_outputs():
     assert (memory[[i for i in range(130) if i not in written]] == 7).all()
     with pytest.raises(ValueError, match="out must not overlap itself"):
         cynorm.lrn(src, out=np.lib.stride_tricks.as_strided(memory, src.shape, (4, 64, 8, 16)))
+    many = np.lib.stride_tricks.as_strided(np.empty(2_000_008, np.float32), (1, 1, 2, 600_000), (0, 0, 12, 8))
+    with pytest.raises(ValueError, match="itself, nor interleave more than 1048576 elements, got strides"):
+        cynorm.lrn(np.ones(many.shape, np.float32), out=many)
 
 
 def test_zero_omega():

@@ -85,7 +85,7 @@ def refuses(error, *words, call):
         ({"region": "whithin"}, ValueError, ["region", "'whithin'", "did you mean 'within_channel'?"]),
         ({"layout": "NTC"}, ValueError, ["layout", "'NTC'", "did you mean 'NWC'?"]),
         ({"layout": "channels_last"}, ValueError, ["layout", "'channels_last'", "did you mean 'NHWC'?"]),
-        ({"window": "pytroch"}, ValueError, ["window", "'pytroch'", "onnx", "torch"]),
+        ({"window": "mkldnn"}, ValueError, ["window", "'mkldnn'", "did you mean 'onednn'?"]),
         ({"beta": np.ones((30, 30))}, TypeError, ["beta", "got an array of float64, shape (30, 30)"]),
         ({"beta": "3" * 240}, TypeError, ["beta", "'" + "3" * 159 + "... (of type str)"]),
         ({"layout": "NHWC8"}, ValueError, ["layout", "'NHWC8'", "NHWC"]),

@@ -1,6 +1,7 @@
 """cynorm.onednn against oneDNN itself, and against its formulas where oneDNN refuses."""
 
 import re
+import sys
 import tracemalloc
 from itertools import combinations, product
 from types import SimpleNamespace
@@ -1291,3 +1292,9 @@ def test_no_tensor_is_copied(make, kind, tags):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < tensors[DNNL_ARG_SRC].nbytes / 10
+
+
+def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(TypeError, match="^data_type must be one that NumPy has, got bf16, .*pip install ml_dtypes"):
+        onednn.memory_desc((2, 2), onednn.data_type.bf16, "nc").dtype  # noqa: B018

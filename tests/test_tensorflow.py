@@ -427,6 +427,14 @@ def test_out_is_checked(name):
             getattr(ours, name)(**CALLS[name], out=out)
 
 
+def test_parameters_are_refused_once_and_by_name():
+    """Be they hashable or not: parameters are remembered."""
+    for radius, error in ((-1, ValueError), ([1], TypeError), (memoryview(bytearray(3)), TypeError)):
+        with pytest.raises(error, match="depth_radius") as caught:
+            ours.lrn(X, depth_radius=radius)
+        assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
 @pytest.mark.parametrize("name, argument", [
     (name, argument) for name, arguments in CALLS.items() for argument, value in arguments.items() if value is X
 ])  # fmt: skip
