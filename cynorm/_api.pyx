@@ -5,11 +5,12 @@ from cpython.pycapsule cimport PyCapsule_New
 from libc.math cimport isfinite
 from cynorm cimport _batch_norm, _lrn
 from cynorm._kernels cimport (
-    CYNORM_ACTIVATIONS, CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_BACKWARD_INFERENCE,
-    CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_MASK,
-    CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SRC, CYNORM_BN_VALUE,
-    CYNORM_BN_VARIANCE, CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK,
-    CYNORM_RELU, CYNORM_S8, cynorm_api,
+    CYNORM_ACTIVATIONS, CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_ADD,
+    CYNORM_BN_BACKWARD_INFERENCE, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE,
+    CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_KEPT_SHIFT, CYNORM_BN_MASK, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW,
+    CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SHIFT, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE,
+    CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8,
+    cynorm_api, cynorm_bn_call,
 )
 from cynorm._tensor cimport same_shape
 
@@ -47,7 +48,9 @@ cdef int check_lrn(const cynorm_lrn *p, const cynorm_tensor *src) noexcept nogil
     cdef int64_t held, last = <int64_t>p.spatial_axis + p.spatial
     if status != CYNORM_OK:
         return status
-    if p.left < 0 or p.right < 0 or p.channels < 0 or p.block < 0 or not 0 <= p.spatial <= 3:
+    if p.left < 0 or p.right < 0 or p.channels < 0 or p.block < 0:
+        return CYNORM_BAD_PARAMETER
+    if not 0 <= p.spatial <= 3 or not 0 <= p.within_channel <= 1:
         return CYNORM_BAD_PARAMETER
     if not (isfinite(p.alpha) and isfinite(p.beta) and isfinite(p.k)):
         return CYNORM_BAD_PARAMETER
@@ -99,6 +102,16 @@ cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const 
 
 # ---- BN ----
 
+cdef cynorm_bn_call of_its_kind(const cynorm_bn_call *call) noexcept nogil:
+    """Without the tensors that such a call does not use."""
+    cdef cynorm_bn_call used = call[0]
+    if call.kind in (CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_FORWARD_INFERENCE):
+        used.data[CYNORM_BN_DIFF_DST] = used.data[CYNORM_BN_DIFF_ADD] = NULL
+    else:
+        used.data[CYNORM_BN_ADD] = NULL
+    return used
+
+
 cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexcept nogil:
     cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
     cdef const cynorm_tensor *t
@@ -132,6 +145,8 @@ cdef int check_statistics(const cynorm_bn_call *call, const cynorm_tensor *src) 
             return CYNORM_BAD_TENSOR
         if given[CYNORM_BN_VARIANCE] == NULL and (call.kind == CYNORM_BN_FORWARD_INFERENCE or not exact):
             return CYNORM_BAD_TENSOR
+    if given[CYNORM_BN_KEPT_SHIFT] != NULL and given[CYNORM_BN_SHIFT] == NULL:
+        return CYNORM_BAD_TENSOR
     for i in range(CYNORM_BN_PARAMETERS):
         if given[i] == NULL:
             continue
@@ -146,15 +161,17 @@ cdef int check_statistics(const cynorm_bn_call *call, const cynorm_tensor *src) 
 
 
 cdef int batch_norm(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads) noexcept nogil:
-    cdef int status = check_batch_norm(p, call)
+    cdef cynorm_bn_call used = of_its_kind(call)
+    cdef int status = check_batch_norm(p, &used)
     if status != CYNORM_OK:
         return status
-    return CYNORM_NO_MEMORY if _batch_norm.bn_run(p, call, 0, num_threads) < 0 else CYNORM_OK
+    return CYNORM_NO_MEMORY if _batch_norm.bn_run(p, &used, 0, num_threads) < 0 else CYNORM_OK
 
 
 cdef int64_t batch_norm_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
-    cdef int status = check_batch_norm(p, call)
-    return status if status != CYNORM_OK else _batch_norm.bn_mask(p, call, strides)
+    cdef cynorm_bn_call used = of_its_kind(call)
+    cdef int status = check_batch_norm(p, &used)
+    return status if status != CYNORM_OK else _batch_norm.bn_mask(p, &used, strides)
 
 
 cdef cynorm_api api

@@ -297,6 +297,8 @@ cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
     """So many of the next axis of statistics are a tile's, no longer of what enumerates units."""
     cdef axis_t *blocks = &plan.kept[0]
     cdef int i
+    for i in range(VIEWS):
+        plan.tile.view[i].block = blocks.stride[i]
     plan.blocks_extent = blocks.extent
     plan.last_blocks = (blocks.extent - 1) % count + 1
     if count < blocks.extent:
@@ -312,7 +314,6 @@ cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
 cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
     """A task is of several blocks where one is hardly worth its calls."""
     cdef int64_t unit = plan.row.extent * (plan.count / plan.spread) * itemsize, count
-    cdef int i
     if not plan.tile.kept_inner or plan.tile.packs or plan.kepts == 0 or plan.row.extent > ROW:
         return
     count = max(SHORT_UNIT / unit, min(JOINED_UNIT / unit, plan.kept[0].extent / TASKS))
@@ -320,8 +321,6 @@ cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
         return
     count = even_part(plan.kept[0].extent, count)
     plan.tile.blocks = count
-    for i in range(VIEWS):
-        plan.tile.view[i].block = plan.kept[0].stride[i]
     take_blocks(plan, count)
 
 
@@ -347,8 +346,6 @@ cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
         return
     for i in range(CYNORM_BN_MASK):
         plan.tile.view[i].packed |= plan.tile.view[i].data != NULL and follows_on_in(i, blocks, axis) != part
-    for i in range(VIEWS):
-        plan.tile.view[i].block = blocks.stride[i]
     if part:
         plan.split = axis.extent
         axis.extent *= blocks.extent
@@ -425,7 +422,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
         if plan.spread > 1:
             want = min(ROW, max(SPREAD_COLUMNS, UNIT / (rows * itemsize))) / plan.spread
             plan.cut = min(n / plan.spread, max(want / VECTOR, 1) * VECTOR)
-        if plan.repeat > 1:  # whole rows
+        if plan.repeat > 1 or plan.tile.blocks > 1:  # whole rows
             plan.cut = n / plan.spread
     else:
         want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
@@ -519,7 +516,11 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
 
 cdef bint ends_in_padding(const cynorm_bn_call *call, const plan_t *plan) noexcept nogil:
     """Whether a block's last channels, if they are padding, are the last ones of the last unit, all in one row."""
-    cdef int last = call.data[CYNORM_BN_SRC].ndim - 1
+    cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
+    cdef int last = src.ndim - 1, a
+    for a in range(src.ndim):  # in inference parameters may vary along others than channels
+        if src.shape[a] != 1 and (call.reduced >> a & 1) == (a == 1 or a == last):
+            return False
     return (plan.tile.kept_inner and plan.tile.packs == 0 and plan.spread == 1 and plan.cuts == 1
             and plan.inner_axes[0] == last and (plan.kepts == 0 or plan.row.extent == plan.inner_extent[0]))
 
@@ -765,7 +766,7 @@ cdef void clear_padding(const plan_t *plan, const cynorm_bn_tile *t, int view, i
 
 cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void *scratch,
                 cynorm_bn_tile *t) noexcept nogil:
-    """A chunk of a unit as a tile: its groups, and the first of its further reduced entries."""
+    """A chunk of a unit as a tile: its groups, at the first of all further reduced entries; `visit` goes to its own."""
     cdef const plan_t *plan = s.plan
     cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype), n, at
     cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * plan.spread * size
@@ -802,19 +803,20 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
     cdef cynorm_bn_tile t
     cdef int64_t n, other, end, count, whole, slab, images = 1
     cdef int i
+    cdef bint by_images = plan.tile.kept_inner and plan.tile.packs == 0 and plan.reduceds > 0
     place(s, unit, chunk, sums, scratch, &t)
     n = t.count[0]
     count = t.count[2]
     whole = count - count % plan.repeat
     slab = count * n * cynorm_itemsize(t.view[CYNORM_BN_SRC].dtype)
-    if t.kept_inner and t.packs == 0 and plan.reduceds > 0:
+    if by_images:
         t.last_images = min(ceil_div(CYNORM_BN_KEPT_AHEAD, slab), plan.reduced[0].extent - 1)
         fetch_ahead(&t, plan, 0, CYNORM_BN_SRC)
         fetch_ahead(&t, plan, 1, CYNORM_BN_DIFF_DST)
     other = chunk / (plan.row_cuts * plan.groups_cuts) * plan.others_cut
     end = min(other + plan.others_cut, plan.others)
     while other < end:
-        if t.kept_inner and t.packs == 0 and plan.reduceds > 0:
+        if by_images:
             t.count[1] = images = min(end - other, plan.reduced[0].extent - other % plan.reduced[0].extent)
         shift_all(&t, plan.reduced, plan.reduceds, other, 1)
         if whole > 0:
@@ -917,12 +919,10 @@ cdef void run_steps(const state_t *s, int me, int team, char *scratch) noexcept 
         if p > 0 and team > 1:
             cynorm_barrier()
         passed = 0
-        while True:
+        while scratch != NULL:
             task = next_task(&s.tasks, p, me, team, &passed)
             if task < 0:
                 break
-            if scratch == NULL:
-                continue
             if s.by_units:
                 run_unit(s, task, scratch)
             else:
@@ -989,7 +989,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
                   and plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING))
     # where rows are of one statistic each, a unit is one tile, and what its sums read stays in the cache till it leaves
     s.beside = (plan.kind != FORWARD_INFERENCE and plan.tile.streaming and not plan.tile.kept_inner
-                and plan.tile.packs == 0 and plan.chunks == plan.others == 1 and plan.padding == 0
+                and plan.tile.packs == 0 and plan.chunks == plan.others == 1
                 and plan.tile.activation <= CYNORM_RELU
                 and plan.cut * plan.count * itemsize * (1 if plan.kind == FORWARD_TRAINING else 2) <= BESIDE)
     if plan.kind == FORWARD_INFERENCE:
@@ -1090,7 +1090,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
         if backward:
             store_parameter(&s, t[DIFF_SCALE], DIFF_SCALES)
             store_parameter(&s, t[DIFF_SHIFT], DIFF_SHIFTS)
-        else:
+        elif call.kind == FORWARD_TRAINING:
             store_parameter(&s, t[KEPT_MEAN], MEANS)
             store_parameter(&s, t[MEAN_LOW], MEANS_LOW)
             store_parameter(&s, t[RSTD], RSTDS)
@@ -1105,7 +1105,6 @@ cdef class Problem:
     """A batch normalization's parameters as the kernels take them."""
 
     cdef cynorm_bn p
-    cdef readonly object owner      # the BatchNorm, for messages and equality
     cdef tuple axes                 # the reduced axes, or None where a layout says them
     cdef str layout
     cdef int ndim, channel_axis, block
@@ -1113,7 +1112,6 @@ cdef class Problem:
 
     def __init__(self, owner, layout, activation, parameters):
         cdef int i
-        self.owner = owner
         self.axes = owner.axes
         self.layout = owner.layout
         self.p.epsilon = owner.epsilon
@@ -1158,21 +1156,26 @@ cdef class Problem:
         """Fill t from an array with one element per statistic, or, given `constant`, of any shape that
         broadcasts: bits of the axes it varies along are cleared there. Returns what t describes: the array,
         or, where channels are padded, a padded copy."""
+        cdef int a
         array = describe_parameter(array, name, t, src)
         if t.ndim == 1 and src.ndim > 1 and self.padding() and t.shape[0] == self.channels:
             padded = np.zeros(src.shape[1] * self.block, array.dtype)
             padded[:self.channels] = array
             array = describe(padded, name, t)
-        if not self.spread(t, src, reduced, constant):
+        if not self.along_axes(t, src, reduced, constant):
             shape = (self.channels,) if self.channels else self.statistics_shape(src, reduced)
             kept = keep_dims(src, reduced)
             either = "" if shape == kept else f" or {kept}"
+            a = single_axis(reduced, src.ndim)
+            if self.axes is not None and a >= 0 and src.ndim > 1:
+                either = f" or {(src.shape[a],)}"
             if constant != NULL:
                 either += f", or {src.ndim} dimensions, each 1 or that of {shape_of(src)}"
             raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
         return array
 
-    cdef bint spread(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced, unsigned *constant) noexcept:
+    cdef bint along_axes(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced,
+                         unsigned *constant) noexcept:
         """Turn the strides of t, of a parameter's shape, into those along src's axes; `constant` as in `parameter`.
         Whether it has such a shape."""
         cdef int a
@@ -1214,7 +1217,7 @@ cdef class Problem:
                 out = new_array(like.shape, like.dtype)
         return self.parameter(out, name, src, reduced, t)
 
-    cdef object clear_padding(self, object array, const cynorm_tensor *src):
+    cdef object clear_parameter(self, object array):
         """Zeros where an array of one element per statistic has padding."""
         valid = self.padding()
         if valid and array.ndim == 1:
@@ -1222,10 +1225,10 @@ cdef class Problem:
         elif valid:
             array[:, -1:, ..., valid:] = 0
 
-    cdef object finished(self, object given, object out, object array, const cynorm_tensor *src, object like=None):
+    cdef object finished(self, object given, object out, object array, object like=None):
         """What a call returns, when it has written to `array`: what it was `given`, whose memory `out` is, or an array
         of the length of `like`."""
-        self.clear_padding(array, src)
+        self.clear_parameter(array)
         if given is None:
             if self.padding() and array.ndim == 1 and (like is None or np.size(like) == self.channels):
                 return array[:self.channels]
@@ -1249,7 +1252,7 @@ cdef class Problem:
                 t.shape[a] = 1 if reduced >> a & 1 else src.shape[a]
                 t.strides[a] = step
                 step *= t.shape[a]
-        self.spread(t, src, reduced, NULL)
+        self.along_axes(t, src, reduced, NULL)
         for i in range(1, rows):
             t[i] = t[0]
             t[i].data += i * row
@@ -1286,7 +1289,7 @@ cdef class Problem:
         traversal = "kept_innermost" if plan.tile.kept_inner else "reduced_innermost"
         return f"batch_norm:{traversal}:{short_name(t.dtype)}:{isa()}"
 
-    def forward(self, bint training, src, mean, variance, scale, shift, add, out, given_workspace,
+    def forward(self, owner, bint training, src, mean, variance, scale, shift, add, out, given_workspace,
                 running_mean, running_variance, double momentum, bint unbiased_running, num_threads):
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor x, d, a, value, mask
@@ -1382,22 +1385,22 @@ cdef class Problem:
                 with nogil:
                     status = bn_run(&p, &call, valid, threads)
                 if status == 0:
-                    workspace.owner = self.owner
+                    workspace.owner = owner
             finally:
                 workspace.release()
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
         if self.padding():
             if running_mean is not None:
-                self.finished(running_mean, running_mean, new_mean, &x)
+                self.finished(running_mean, running_mean, new_mean)
             if running_variance is not None:
-                self.finished(running_variance, running_variance, new_variance, &x)
+                self.finished(running_variance, running_variance, new_variance)
         if not training:
             return out, mean, variance
-        return (out, self.finished(given_mean, out_mean, mean, &x),
-                self.finished(given_variance, out_variance, variance, &x))
+        return (out, self.finished(given_mean, out_mean, mean),
+                self.finished(given_variance, out_variance, variance))
 
-    def backward(self, bint training, diff_dst, src, mean, variance, scale, shift, given_workspace, out,
+    def backward(self, owner, bint training, diff_dst, src, mean, variance, scale, shift, given_workspace, out,
                  out_scale, out_shift, out_add, num_threads):
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor x, g, d, e, value, mask
@@ -1421,13 +1424,16 @@ cdef class Problem:
         if self.p.activation == CYNORM_RELU and workspace is None:
             raise ValueError("workspace must be given: it holds the mask of ReLU, got None")
         if (mean is None) != (variance is None):
-            raise ValueError("mean and variance must be given together, or a workspace in their place, "
+            either = ", or a workspace in their place" if training else ""
+            raise ValueError(f"mean and variance must be given together{either}, "
                              f"got {'variance' if mean is None else 'mean'} alone")
         if mean is not None:
             mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN])
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE])
             call.parameter[MEAN] = &t[MEAN]
             call.parameter[VARIANCE] = &t[VARIANCE]
+        elif not training:
+            raise ValueError("mean and variance must be given, as they were to the forward call, got neither")
         elif workspace is None:
             raise ValueError("mean and variance, or a workspace in their place, must be given, got neither")
         padded_scale = scale
@@ -1467,10 +1473,12 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.match(self.owner, &x, training)
+                workspace.match(owner, &x, training)
                 has_add, has_scale, bits = workspace.notes
                 if has_scale and scale is None:
                     raise ValueError("scale must be given, as it was to the forward call, got None")
+                if scale is not None and not has_scale:
+                    raise ValueError("scale must be None, as it was in the forward call, got an array")
                 if training:
                     rows = self.kept(workspace.parts["statistics"], &x, reduced, kept)
                     if mean is None:
@@ -1500,8 +1508,8 @@ cdef class Problem:
                 workspace.release()
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
-        diff_scale = self.finished(out_scale, to_scale, diff_scale, &x, scale)
-        diff_shift = self.finished(out_shift, to_shift, diff_shift, &x, shift)
+        diff_scale = self.finished(out_scale, to_scale, diff_scale, scale)
+        diff_shift = self.finished(out_shift, to_shift, diff_shift, shift)
         return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's
 
 

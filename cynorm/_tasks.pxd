@@ -31,7 +31,7 @@ cdef extern from *:
 # The tasks of a share that have been begun: how many in all, from its front by its owner, from its end by others.
 ctypedef struct share_t:
     int64_t begun, front, end
-    int64_t apart[5]                # so that no two shares lie in one line of the cache
+    int64_t apart[13]               # two lines of the cache, wherever it begins: no two threads write to one
 
 ctypedef struct tasks_t:
     int64_t count

@@ -162,7 +162,7 @@ class BatchNorm(Immutable):
     Parameters and statistics (scale, shift, mean, variance, the running ones) are arrays with one element per statistic:
     of src's dimensions with the reduced axes of size 1, or, where one axis is left (with `layout`: the channels), of shape (C,).
     Their dtype is float32 (float64 for float64 data) or that of the data. Of what is read, lists will do: of numbers for
-    parameters; NumPy makes float64 of them for src, and so for what has to be like it.
+    parameters, of floats for src, which NumPy makes float64 of, and so for what has to be like it.
 
     A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one. Those that
     are given alike are equal: with axes (0, 2, 3) it is not the one with layout "NCHW".
@@ -206,7 +206,7 @@ class BatchNorm(Immutable):
         if axes is None:
             layout = "NCHW" if layout is None else layout
             parsed = parse(layout)
-            layout = str(layout)
+            layout = str.__str__(layout)  # of a member of an enumeration, too, its value
         else:
             for name, value in (("layout", layout), ("channels", channels)):
                 if value is not None:
@@ -307,7 +307,7 @@ class BatchNorm(Immutable):
             momentum = share("momentum", momentum)
         if unbiased_running is not True and unbiased_running is not False:
             unbiased_running = flag("unbiased_running", unbiased_running)
-        return self._problem.forward(True, src, out_mean, out_variance, scale, shift, add, out, workspace,
+        return self._problem.forward(self, True, src, out_mean, out_variance, scale, shift, add, out, workspace,
                                      running_mean, running_variance, momentum, unbiased_running, num_threads)
 
     def forward_inference(
@@ -329,8 +329,10 @@ class BatchNorm(Immutable):
         ----------
         src : array of float32, float64, float16, bfloat16 or int8
             Any strides. int8 results are rounded half to even and saturated; parameters are float32 then.
-        mean, variance, scale, shift : array
+        mean, variance : array
             Each of shape (C,), or of src's dimensions, each of them 1 or src's: every parameter broadcasts on its own.
+        scale, shift : array, optional
+            Likewise. Default: 1 and 0.
         add, out
             As in `forward_training`.
         workspace : Workspace, optional
@@ -357,7 +359,7 @@ class BatchNorm(Immutable):
         >>> bn.forward_inference(np.float32([[3, 5]]), np.float32([1, 1]), np.float32([4, 16])).tolist()
         [[1.0, 1.0]]
         """
-        return self._problem.forward(False, src, mean, variance, scale, shift, add, out, workspace, None, None, 0.0, False,
+        return self._problem.forward(self, False, src, mean, variance, scale, shift, add, out, workspace, None, None, 0.0, False,
                                      num_threads)[0]
 
     def backward_training(
@@ -436,7 +438,7 @@ class BatchNorm(Immutable):
         >>> grads.diff_src.ravel().round(4).tolist(), grads.diff_shift.tolist()
         ([0.1763, -0.2204, 0.0441], [1.0])
         """
-        return self._problem.backward(True, diff_dst, src, mean, variance, scale, shift, workspace, out,
+        return self._problem.backward(self, True, diff_dst, src, mean, variance, scale, shift, workspace, out,
                                       out_scale, out_shift, out_add, num_threads)
 
     def backward_inference(
@@ -492,7 +494,7 @@ class BatchNorm(Immutable):
         >>> grads.diff_src.tolist(), grads.diff_scale.tolist(), grads.diff_shift.tolist()
         ([[2.0]], [4.0], [8.0])
         """
-        return self._problem.backward(False, diff_dst, src, mean, variance, scale, shift, workspace, out,
+        return self._problem.backward(self, False, diff_dst, src, mean, variance, scale, shift, workspace, out,
                                       out_scale, out_shift, out_add, num_threads)
 
     def workspace_nbytes(
@@ -541,7 +543,7 @@ class BatchNorm(Immutable):
         str
             Operator, traversal, dtype and instruction set, with colons between. The traversal is "reduced_innermost" or
             "kept_innermost", by which axes lie innermost in memory: those that statistics are over, or those that they
-            are along.
+            are along. Small planes of many channels are taken as the latter, too.
 
         Raises
         ------

@@ -60,14 +60,15 @@ static PyObject *lrn(PyObject *self, PyObject *args) {
     return PyErr_Occurred() ? NULL : Py_BuildValue("ii", forward, backward);
 }
 
-/* batch_norm(layout, training, (tensors..., vectors...)): forward with ReLU and backward. Vectors are contiguous. */
+/* batch_norm(layout, training, (tensors..., vectors...)): forward with ReLU and backward, whose tensors forward has as well; and
+ * whether inference has left alone what it has no use for. Vectors are contiguous. */
 static PyObject *batch_norm(PyObject *self, PyObject *args) {
     enum { SRC, ADD, DST, DIFF_DST, DIFF_SRC, DIFF_ADD, SCALE, SHIFT, MEAN, VARIANCE, RUNNING_MEAN, RUNNING_VARIANCE,
            DIFF_SCALE, DIFF_SHIFT, ALL };
     PyObject *tuple;
     array arrays[ALL];
     const cynorm_tensor *t[ALL];
-    int layout, training, statuses[2] = {0, 0};
+    int layout, training, left_alone = 1, statuses[2] = {0, 0};
     (void)self;
     if (!PyArg_ParseTuple(args, "ipO!", &layout, &training, &PyTuple_Type, &tuple)) return NULL;
     if (take(tuple, arrays, t, ALL)) {
@@ -76,8 +77,8 @@ static PyObject *batch_norm(PyObject *self, PyObject *args) {
             if (t[i]) arrays[i].tensor = cynorm_bn_vector(t[i]->data, t[i]->dtype, t[SRC], (cynorm_layout)layout);
         size_t vector_bytes = (size_t)arrays[MEAN].buffer.len;
         cynorm_tensor mask = *t[SRC], mean_low = *t[MEAN], rstd = *t[MEAN];
-        mean_low.data = malloc(vector_bytes);
-        rstd.data = malloc(vector_bytes);
+        mean_low.data = memset(malloc(vector_bytes), 7, vector_bytes);
+        rstd.data = memset(malloc(vector_bytes), 7, vector_bytes);
 
         cynorm_bn bn = cynorm_bn_make(1e-5, CYNORM_RELU);
         unsigned reduced = cynorm_bn_reduced((cynorm_layout)layout, t[SRC]->ndim);
@@ -85,25 +86,25 @@ static PyObject *batch_norm(PyObject *self, PyObject *args) {
         call.data[CYNORM_BN_SRC] = t[SRC];
         call.data[CYNORM_BN_ADD] = t[ADD];
         call.data[CYNORM_BN_DST] = t[DST];
+        call.data[CYNORM_BN_DIFF_DST] = t[DIFF_DST];
+        call.data[CYNORM_BN_DIFF_ADD] = t[DIFF_ADD];
         call.parameter[CYNORM_BN_SCALE] = t[SCALE];
         call.parameter[CYNORM_BN_SHIFT] = t[SHIFT];
         call.parameter[CYNORM_BN_MEAN] = t[MEAN];
         call.parameter[CYNORM_BN_VARIANCE] = t[VARIANCE];
         call.parameter[CYNORM_BN_RUNNING_MEAN] = t[RUNNING_MEAN];
         call.parameter[CYNORM_BN_RUNNING_VARIANCE] = t[RUNNING_VARIANCE];
-        if (training) {
-            call.parameter[CYNORM_BN_MEAN_LOW] = &mean_low;
-            call.parameter[CYNORM_BN_RSTD] = &rstd;
-        }
+        call.parameter[CYNORM_BN_MEAN_LOW] = &mean_low;
+        call.parameter[CYNORM_BN_RSTD] = &rstd;
         mask.data = malloc((size_t)cynorm->batch_norm_mask(&bn, &call, mask.strides));
         call.data[CYNORM_BN_MASK] = &mask;
         statuses[0] = cynorm->batch_norm(&bn, &call, 0);
 
         call.kind = training ? CYNORM_BN_BACKWARD_TRAINING : CYNORM_BN_BACKWARD_INFERENCE;
-        call.data[CYNORM_BN_ADD] = NULL;
-        call.data[CYNORM_BN_DIFF_DST] = t[DIFF_DST];
         call.data[CYNORM_BN_DST] = t[DIFF_SRC];
-        call.data[CYNORM_BN_DIFF_ADD] = t[DIFF_ADD];
+        for (size_t i = 0; !training && i < vector_bytes; i++)
+            left_alone &= ((char *)mean_low.data)[i] == 7 && ((char *)rstd.data)[i] == 7;
+        if (!training) call.parameter[CYNORM_BN_MEAN_LOW] = call.parameter[CYNORM_BN_RSTD] = NULL;
         if (training) call.parameter[CYNORM_BN_VARIANCE] = NULL; /* MEAN, MEAN_LOW and RSTD say more */
         call.parameter[CYNORM_BN_DIFF_SCALE] = t[DIFF_SCALE];
         call.parameter[CYNORM_BN_DIFF_SHIFT] = t[DIFF_SHIFT];
@@ -114,7 +115,7 @@ static PyObject *batch_norm(PyObject *self, PyObject *args) {
         Py_END_ALLOW_THREADS
     }
     release(arrays, ALL);
-    return PyErr_Occurred() ? NULL : Py_BuildValue("ii", statuses[0], statuses[1]);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("iii", statuses[0], statuses[1], left_alone);
 }
 
 static int lrn_status(void (*spoil)(cynorm_lrn *, cynorm_tensor *, cynorm_tensor *)) {
@@ -134,6 +135,7 @@ static void other_dtype(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (vo
 static void other_layout(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->spatial = 3; }
 static void far_axis(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->spatial_axis = INT_MAX; }
 static void bad_window(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->left = -1; }
+static void bad_region(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->within_channel = 2; }
 static void no_number(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)s, (void)d, p->beta -= p->beta / 0.0; }
 
 typedef void (*spoil_call)(cynorm_bn_call *, cynorm_tensor *);
@@ -149,7 +151,6 @@ static int batch_norm_status(cynorm_bn_pass kind, cynorm_activation activation, 
     call.data[CYNORM_BN_DST] = &d;
     call.parameter[CYNORM_BN_MEAN] = call.parameter[CYNORM_BN_VARIANCE] = &v;
     spoil(&call, &other);
-    if (kind < CYNORM_BN_BACKWARD_TRAINING) call.data[CYNORM_BN_DIFF_DST] = NULL;
     return cynorm->batch_norm(&bn, &call, 1);
 }
 
@@ -161,6 +162,9 @@ static void more_axes(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->reduced
 static void varying(cynorm_bn_call *c, cynorm_tensor *t) { c->parameter[CYNORM_BN_MEAN] = t; }
 static void other_add(cynorm_bn_call *c, cynorm_tensor *t) { t->shape[3] = 1, c->data[CYNORM_BN_ADD] = t; }
 static void other_diff_add(cynorm_bn_call *c, cynorm_tensor *t) { t->dtype = CYNORM_F16, c->data[CYNORM_BN_DIFF_ADD] = t; }
+static void kept_shift(cynorm_bn_call *c, cynorm_tensor *t) {
+    (void)t, c->parameter[CYNORM_BN_KEPT_SHIFT] = c->parameter[CYNORM_BN_MEAN];
+}
 static void no_mask_data(cynorm_bn_call *c, cynorm_tensor *t) { t->data = NULL, c->data[CYNORM_BN_MASK] = t; }
 static void other_kind(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->kind = (cynorm_bn_pass)9; }
 static void other_vector(cynorm_bn_call *c, cynorm_tensor *t) {
@@ -175,6 +179,7 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
         {TRAINING, CYNORM_IDENTITY, no_dst}, {BACKWARD_TRAINING, CYNORM_IDENTITY, no_diff_dst},
         {BACKWARD_TRAINING, CYNORM_RELU, as_it_is}, {INFERENCE, CYNORM_IDENTITY, no_variance},
         {BACKWARD_INFERENCE, CYNORM_IDENTITY, no_variance}, {TRAINING, CYNORM_RELU, no_mask_data},
+        {TRAINING, CYNORM_IDENTITY, kept_shift},
         {TRAINING, CYNORM_IDENTITY, varying}, {INFERENCE, CYNORM_IDENTITY, other_vector},
         {TRAINING, CYNORM_IDENTITY, other_add}, {BACKWARD_TRAINING, CYNORM_IDENTITY, other_diff_add},
         {TRAINING, CYNORM_IDENTITY, more_axes}, {TRAINING, (cynorm_activation)99, as_it_is},
@@ -193,9 +198,10 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
 
 static PyObject *statuses(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return Py_BuildValue("iiiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
+    return Py_BuildValue("iiiiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
                          lrn_status(other_shape), lrn_status(other_dtype), lrn_status(other_layout),
-                         lrn_status(far_axis), lrn_status(bad_window), lrn_status(no_number));
+                         lrn_status(far_axis), lrn_status(bad_window), lrn_status(no_number),
+                         lrn_status(bad_region));
 }
 
 static PyMethodDef methods[] = {{"lrn", lrn, METH_VARARGS, NULL},

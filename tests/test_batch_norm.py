@@ -432,6 +432,25 @@ def test_many_short_units_past_the_cache(shape, axes, dtype, isa):
     assert_dst(case, dst, mean, variance, None, None, None, False)
 
 
+@pytest.mark.parametrize("channels, elements", [(680, 6), (1363, 3)])
+def test_wide_images_of_small_planes(channels, elements, isa):
+    """Units of several blocks, whose rows are almost too long for a piece: none is cut."""
+    check_training(Case((128, 8, channels, elements), np.dtype(np.float16), axes=(1, 3)))
+
+
+@pytest.mark.parametrize("layout", ["nChw8c", "nChw16c"])
+@pytest.mark.parametrize("varies", [(4,), (0, 1, 4), (1, 3, 4), (1,), (0, 1, 2, 3, 4), (1, 4)], ids=str)
+def test_padding_where_parameters_vary_along_any_axes(varies, layout, isa):
+    """Inference leaves zeros in the padding, and there alone, whatever its parameters are constant along."""
+    case = Case((2, 20 if layout == "nChw16c" else 12, 2, 3), FLOAT32, layout)
+    shape = [extent if axis in varies else 1 for axis, extent in enumerate(case.src.shape)]
+    mean, variance, scale, shift = case.rng.uniform(1, 2, (4, *shape)).astype(np.float32)
+    dst = case.operator.forward_inference(case.src, mean, variance, scale, shift)
+    expected = scale * (case.src - mean) / np.sqrt(variance + np.float32(1e-5)) + shift
+    np.testing.assert_allclose(case.canonical(dst), case.canonical(expected), rtol=1e-4, atol=1e-5)
+    assert_padding_is_zero(case, dst)
+
+
 def test_defaults():
     case = Case((3, 4, 5, 6), FLOAT32)
     assert cynorm.BatchNorm() == cynorm.BatchNorm(

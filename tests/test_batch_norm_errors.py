@@ -504,6 +504,15 @@ def test_workspace_nbytes_of_a_kind_of_call():
     assert call(training=np.True_) == call(training=True) != call(training=False)
 
 
+def test_shapes_that_one_kept_axis_allows():
+    """Where one axis is kept, a parameter may have that one alone, and the message says so."""
+    bn = cynorm.BatchNorm(axes=(0, 2, 3))
+    for shape in SHAPE[1:2], (1, SHAPE[1], 1, 1):
+        bn.forward_training(array(), np.ones(shape, np.float32))
+    refuses(ValueError, "scale", f"must have shape (1, {SHAPE[1]}, 1, 1) or ({SHAPE[1]},), got (7,)",
+            call=lambda: bn.forward_training(array(), vector(7)))  # fmt: skip
+
+
 def test_backward_needs_statistics_or_a_workspace():
     out = array(fill=7)
     for given in ({}, {"mean": vector()}, {"variance": vector()}):
@@ -539,6 +548,26 @@ def test_backward_needs_the_scale_that_forward_had(training):
     refuses(ValueError, "scale", "must be given", "None", call=partial(backward, out=out))
     assert (out == 7).all()
     backward(scale=vector())
+    if training:
+        bn.forward_training(array(), workspace=workspace)
+    else:
+        bn.forward_inference(array(), vector(), vector(), workspace=workspace)
+    refuses(ValueError, "scale must be None, as it was in the forward call", "array",
+            call=partial(backward, scale=vector(), out=out))  # fmt: skip
+    assert (out == 7).all()
+    backward()
+
+
+def test_backward_of_inference_needs_the_statistics():
+    """A workspace of inference has none."""
+    bn, workspace, out = cynorm.BatchNorm(), cynorm.Workspace(), array(fill=7)
+    bn.forward_inference(array(), vector(), vector(), workspace=workspace)
+    backward = partial(bn.backward_inference, array(), array(), workspace=workspace, out=out)
+    refuses(ValueError, "mean and variance must be given, as they were to the forward call", "neither",
+            call=partial(backward, mean=None, variance=None))  # fmt: skip
+    refuses(ValueError, "mean and variance must be given together, got mean alone",
+            call=partial(backward, mean=vector(), variance=None))  # fmt: skip
+    assert (out == 7).all()
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_the_capsule_computes_batch_norm_as_python_does(c_api, layout, memory, d
     statuses = c_api.batch_norm(number, training, (
         src, add, dst, diff_dst, diff_src, diff_add, scale, shift, mean, variance, *running, diff_scale, diff_shift,
     ))  # fmt: skip
-    assert statuses == (0, 0)
+    assert statuses == (0, 0, True)
     for got, wanted in zip((dst, mean, variance), expected, strict=True):
         np.testing.assert_array_equal(got, wanted)
     for got, wanted in zip((diff_src, diff_scale, diff_shift, diff_add), gradients, strict=True):
@@ -156,9 +156,9 @@ def test_padding_of_large_blocks_is_cleared(c_api):
 
 def test_statuses(c_api):
     bad_tensor, mismatch, bad_parameter = -2, -3, -4
-    assert c_api.statuses() == (0, *2 * [bad_tensor], *4 * [mismatch], *2 * [bad_parameter])
+    assert c_api.statuses() == (0, *2 * [bad_tensor], *4 * [mismatch], *3 * [bad_parameter])
     assert c_api.batch_norm_statuses() == (
-        4 * [0] + 6 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
+        4 * [0] + 7 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
     )  # fmt: skip
 
 

@@ -15,8 +15,8 @@
  *
  * Sums are held in twice the precision: double for float, pairs of double for double. So are all their terms, but for
  * gradients of half types, whose results have fewer bits: these take CYNORM_BN_RUN terms in reals at a time, d and
- * d * ((src - center) * norm), from which norm is taken again: rstd, or the least of which 1 / norm is finite, so that no
- * product overflows that the result has room for.
+ * d * ((src - center) * norm), from which norm is taken again, so that no product overflows that the result has room for: rstd,
+ * or the least normal number, whose reciprocal is finite.
  *
  * The mean is kept as two reals: center is the high one, and src - center, which is exact where it matters, comes first;
  * the low one is part of bias and offset, and taken from diff_scale by way of diff_shift.

@@ -6,8 +6,7 @@
 /* The switch lies outside the loop over a row; p are the parameters. */
 #define EACH_ACTIVATION(kind, CASE)                                                                          \
     switch (kind) {                                                                                          \
-    case CYNORM_IDENTITY: break;                                                                             \
-    CASE(CYNORM_RELU, FN(select)(x <= 0, zero, x), FN(select)(x > 0, one, zero))                             \
+    case CYNORM_IDENTITY: case CYNORM_RELU: break; /* made with the results */                               \
     CASE(CYNORM_ELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x)), FN(select)(x >= 0, one, p[0] * FN(exp)(x))) \
     CASE(CYNORM_CELU, FN(select)(x >= 0, x, p[0] * FN(expm1)(x / p[0])),                                     \
          FN(select)(x >= 0, one, FN(exp)(x / p[0])))                                                         \
@@ -46,7 +45,6 @@ static void FN(activate)(const cynorm_bn_tile *t, real *row, int64_t n) {
 #define CASE(kind, value, derivative) CASE_OF(kind, row, value, row)
     EACH_ACTIVATION(t->activation, CASE)
 #undef CASE
-    (void)one;
 }
 
 /* out = g * activation'(value); out, g and value may be the same. */

@@ -74,7 +74,7 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
     int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
     *in = (cynorm_bn_rows){.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
                            .bit_image = mask->stride[1], .images = b->images};
-    const cynorm_bn_ahead here = {0, 0, (const char *)UINTPTR_MAX, 0};
+    const cynorm_bn_ahead nothing = {0, 0, (const char *)UINTPTR_MAX, 0}; /* copies are in the cache */
     in->x = FN(view_rows)(t, src, b, s->x, &in->x_step);
     in->together = in->turn = b->count;
     if (!t->kept_inner) {
@@ -100,10 +100,10 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
         in->last_jump[1] = t->jump[1];
         in->last_images = t->last_images;
     }
-    if (in->x == s->x || src->packed) in->x_ahead = here;
+    if (in->x == s->x || src->packed) in->x_ahead = nothing;
     if (!other->data) return;
     in->g = FN(view_rows)(t, other, b, s->g, &in->g_step);
-    if (in->g == s->g || other->packed) in->g_ahead = here; /* the copy is */
+    if (in->g == s->g || other->packed) in->g_ahead = nothing;
     if (backward && t->activation > CYNORM_RELU) {
         int64_t row = FN(copy_step)(t, b);
         for (int64_t r = 0; r < b->count; r++) {
@@ -141,7 +141,8 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int sta
     const int is_short = t->kept_inner && staged && !FN(as_reals)(t) && row <= CYNORM_BN_SHORT;
     const int64_t stage = (is_short ? CYNORM_BN_SHORT_STAGE : CYNORM_BN_STAGE) / size;
     if (FN(as_reals)(t) || (mask->data && mask->stride[0] != 1 && t->count[0] > 1)) {
-        b.piece = CYNORM_BN_ROW;
+        const int64_t whole = (t->count[0] + 15) / 16 * 16; /* copies have whole vectors, and bytes of a mask */
+        b.piece = whole < CYNORM_BN_ROW ? whole : CYNORM_BN_ROW;
         staged = 1;
     } else if (staged && b.piece > stage) {
         b.piece = stage;
@@ -244,8 +245,8 @@ static int FN(leaves_by_lines)(const cynorm_bn_tile *t, const cynorm_bn_view *v)
     return t->count[0] <= FN(BN_BETWEEN) && t->count[2] >= 8 && FN(follow_on)(t);
 }
 
-/* Whether a result goes to memory as it is computed: not where it is converted, packed or has more done to
- * it, nor where it should bypass the cache, which takes whole lines. */
+/* Whether rows are computed where they end up, a packed view's in its copy: not where they are converted, nor where they bypass
+ * the cache and have more done to them, or cannot leave by whole lines. */
 static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
     if (!v->data) return 1;
     if (!FN(is_ready)(t, v)) return 0;

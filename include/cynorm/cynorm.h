@@ -84,7 +84,7 @@ typedef struct {
     int spatial;           /* number of spatial axes, 0 to 3 */
     int channel_axis, spatial_axis; /* spatial axes follow one another from spatial_axis */
     int block;             /* channels per block, the last axis; 0 where channels are not blocked */
-    int64_t channels;      /* 0: as many as the tensor holds; else blocks past them are read and written as zero */
+    int64_t channels;      /* 0: as many as the tensor holds; else the last block's past them are read and written as zero */
 } cynorm_lrn;
 
 /* Where a window of even size lies: n/2-1 cells on both sides, n/2-1 before and n/2 after, or n/2 before and n/2-1 after.
@@ -145,14 +145,15 @@ enum {
 
 /* Tensors with one element per statistic: of the data's dimensions, and of stride 0 where they do not vary. Of reals
  * (double for double data, float else) or of the data's own type. MEAN_LOW is what MEAN lacks of the exact mean, RSTD
- * 1/sqrt(variance + epsilon), KEPT_MEAN and KEPT_SHIFT copies: forward training writes them, where given, for backward. */
+ * 1/sqrt(variance + epsilon), KEPT_MEAN and KEPT_SHIFT (beside SHIFT alone) copies: forward training writes them, where given,
+ * for backward. */
 enum {
     CYNORM_BN_SCALE, CYNORM_BN_SHIFT, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_VARIANCE, CYNORM_BN_RSTD,
     CYNORM_BN_RUNNING_MEAN, CYNORM_BN_RUNNING_VARIANCE, CYNORM_BN_KEPT_MEAN, CYNORM_BN_KEPT_SHIFT,
     CYNORM_BN_DIFF_SCALE, CYNORM_BN_DIFF_SHIFT, CYNORM_BN_PARAMETERS
 };
 
-/* One call; NULL where a tensor is absent.
+/* One call; NULL where a tensor is absent. What a pass does not use is not looked at.
  *
  *                        must be given                              written besides DST, where given
  *   forward training     SRC DST                                    MEAN VARIANCE RUNNING_*, MEAN_LOW RSTD KEPT_*, MASK VALUE
@@ -314,7 +315,7 @@ typedef struct {
     cynorm_activation activation;
     double parameter[2];
     int streaming;     /* whether the outputs bypass the cache */
-    int training;      /* whether sums have read all that results are made of */
+    int training;      /* whether statistics are the data's own, or their gradients */
     void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 
