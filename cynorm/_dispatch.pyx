@@ -41,7 +41,7 @@ cdef extern from *:
 cdef const cynorm_kernels *table = NULL
 cdef int threads = 0  # 0: whatever OpenMP would use
 
-# Below this much traffic a team costs more than it saves.
+# Below this much data a team costs more than it saves.
 cdef enum:
     SERIAL_BYTES = 1 << 16
     MOST_THREADS = 1 << 16
@@ -52,9 +52,9 @@ cdef const cynorm_kernels *kernels() noexcept nogil:
 
 
 cdef int team_size(int requested, int64_t nbytes) noexcept nogil:
-    """How many threads a call that moves nbytes gets; `requested` 0 asks for the default."""
+    """How many threads a call whose src has nbytes gets; `requested` 0 asks for the default."""
     global cynorm_threads_used
-    cdef int n = requested if requested > 0 else get_threads()
+    cdef int n = min(requested, MOST_THREADS) if requested > 0 else get_threads()
     if nbytes < SERIAL_BYTES or cynorm_threads_forbidden:
         return 1
     if n > 1:

@@ -8,14 +8,13 @@ from cynorm.layout import Axes
 from cynorm.lrn import LRN
 
 class Problem:
-    @property
-    def owner(self) -> LRN: ...
-    def __init__(self, owner: LRN, layout: Axes, window: int, alpha: float) -> None: ...
+    def __init__(self, owner: LRN, axes: Axes, window: int, alpha: float) -> None: ...
     def forward(
-        self, src: Tensor, out: Out | None, given_workspace: Workspace | None, num_threads: int | None
+        self, owner: LRN, src: Tensor, out: Out | None, given_workspace: Workspace | None, num_threads: int | None
     ) -> Out: ...
     def backward(
         self,
+        owner: LRN,
         diff_dst: Tensor,
         src: Tensor,
         out: Out | None,

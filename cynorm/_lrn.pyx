@@ -29,7 +29,7 @@ from cynorm._kernels cimport (
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
     aligned, ceil_div, check_layout, check_overlap, check_same, clear_bytes, describe, describe_output, describe_shape,
-    elements_of, empty_like, real_size, round_up, same_memory, short_name, total_bytes, zero_padding,
+    elements_of, empty_like, real_size, round_up, same_memory, short_name, total_bytes, whole_elements, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
@@ -212,7 +212,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
         along_window = f == 0 or not nearer(&free_axes[0], &windowed[w - 1])
         # of mixed orders, the contiguous axes of all lie in the slab, or what lies along the window is transposed
         if not p.within_channel and contiguous(&windowed[w - 1], itemsize, OMEGA):
-            # omega of wide windows changes nothing: see by_blocks
+            # omega of wide windows changes nothing: see maybe_by_blocks
             far = windowed[w - 1].left + windowed[w - 1].right >= CYNORM_SUM_DIRECT
             along_window = not (
                 (transposable or far and not plan.backward) and f > 0 and free_axes[0].extent >= VECTOR
@@ -228,7 +228,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
             plan.level[0] = windowed[w - 1]
             levels = 1
             w -= 1
-        elif not p.within_channel and f > 0 and beside_window(&free_axes[0], &windowed[0], itemsize):
+        elif not p.within_channel and beside_window(&free_axes[0], &windowed[0], itemsize):
             plan.level[0] = free_axes[0]
             plan.level[1] = windowed[0]
             levels = 2
@@ -407,7 +407,7 @@ cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
     each row's part: what another thread writes there, it has to fetch back. So a thread has the same part of all
     planes where a plane's lines are more of these than those at the ends of parts; and no more threads are wanted than
     have enough to do."""
-    cdef int64_t parts = 1, lines = plan.level[0].extent / VECTOR, slabs = plan.streamed.extent * planes, threads
+    cdef int64_t parts = 1, lines = plan.level[0].extent / line_of(plan), slabs = plan.streamed.extent * planes, threads
     plan.wanted = min(plan.wanted, TILES * max(1, slabs * lines / THREAD_LINES))
     threads = max(1, plan.wanted / TILES)
     if planes >= plan.wanted:
@@ -418,6 +418,11 @@ cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
     while planes * parts % threads:
         parts += 1
     return min(parts, max(1, lines / PART_LINES))
+
+
+cdef int64_t line_of(const plan_t *plan) noexcept nogil:
+    """Elements of a line."""
+    return LINE / cynorm_itemsize(plan.tile.src.dtype)
 
 
 cdef bint in_trees(const plan_t *plan) noexcept nogil:
@@ -497,7 +502,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
                 pieces = min(pieces, ceil_div(plan.level[i].extent, window))
             window = ceil_div(plan.level[i].extent, pieces)
             if i == 0 and pieces > 1:
-                window = whole_vectors(window)
+                window = round_up(window, line_of(plan)) if by_columns else whole_vectors(window)
             set_cut(plan, i, window)
         length *= plan.cut[i]
         others *= plan.cuts[i]
@@ -547,7 +552,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     cdef axis_t axes[AXES]
     cdef cynorm_lrn_tile *t = &plan.tile
     cdef int i, count = problem_axes(p, views, axes)
-    cdef int64_t nbytes = cynorm_itemsize(views[SRC].dtype) * (3 if backward else 2), channels
+    cdef int64_t channels
     memset(plan, 0, sizeof(plan_t))
     for i in range(3):
         plan.level[i].extent = 1
@@ -572,10 +577,8 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
             plan.overwritten = DST
     if not backward and views[OMEGA] != NULL and same_memory(views[OMEGA], views[SRC]):
         plan.overwritten = OMEGA
-    for i in range(views[SRC].ndim):
-        nbytes *= views[SRC].shape[i]
-    plan.cached = nbytes < STREAMING
-    t.streaming = not plan.cached and plan.overwritten < 0
+    plan.cached = total_bytes(views[SRC]) * (3 if backward else 2) < STREAMING
+    t.streaming = not plan.cached and plan.overwritten < 0 and whole_elements(views[DST])
     t.left = plan.streamed.left
     t.right = plan.streamed.right
     set_views(views, plan)
@@ -584,15 +587,15 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     t.grouped = plan.grouped
 
 
-cdef bint by_blocks(const plan_t *plan) noexcept nogil:
+cdef bint maybe_by_blocks(const plan_t *plan) noexcept nogil:
     """Whether wide windows lie along the stream, where they may be summed in another order than in slabs (lrn.h)."""
     return plan.tile.left + plan.tile.right >= CYNORM_SUM_DIRECT and not plan.tile.trees
 
 
 cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int part,
                              int *order, plan_t *plan) noexcept nogil:
-    """As make_plan. Bit `part` of *order is by_blocks of the forward that makes omega; what a backward without it would
-    sum in another order is not used, so that both have the same bits."""
+    """As make_plan. Bit `part` of *order is maybe_by_blocks of the forward that makes omega; what a backward without it
+    would sum in another order is not used, so that both have the same bits."""
     cdef const cynorm_tensor *without[VIEWS]
     cdef plan_t other
     cdef int i
@@ -600,12 +603,12 @@ cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *vi
     if views[OMEGA] == NULL or order == NULL:
         return
     if not backward:
-        order[0] |= by_blocks(plan) << part
+        order[0] |= maybe_by_blocks(plan) << part
         return
     for i in range(VIEWS):
         without[i] = views[i] if i != OMEGA else NULL
     make_plan(p, without, True, team, &other)
-    if by_blocks(&other) != (order[0] >> part & 1) or by_blocks(&other) != by_blocks(plan):
+    if maybe_by_blocks(&other) != (order[0] >> part & 1) or maybe_by_blocks(&other) != maybe_by_blocks(plan):
         plan[0] = other
 
 
@@ -853,24 +856,30 @@ cdef int run_share(const plan_t *plan, const tasks_t *tiles, int me, int team) n
 
 # ---- calls ----
 
+cdef int run_part(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int part, int *order,
+                  int64_t padding, bint *cleared) noexcept nogil:
+    """A problem, or a part of one; whether that left zeros in `padding` channels behind its own."""
+    cdef plan_t plan
+    make_plan_of_order(p, views, backward, team, part, order, &plan)
+    cleared[0] = padding and rows_end_in_padding(views, &plan)
+    plan.padding = padding if cleared[0] else 0
+    return run_plan(&plan)
+
+
 cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int *order,
              int num_threads) noexcept nogil:
-    cdef plan_t plan
     cdef cynorm_tensor part[VIEWS]
     cdef const cynorm_tensor *parts[VIEWS]
-    cdef int64_t nbytes = total_bytes(views[SRC]), valid, first, count
+    cdef int64_t nbytes = total_bytes(views[SRC]), valid, padding, first, count
     cdef int half, i, team
-    cdef bint cleared
+    cdef bint cleared = False
     if nbytes == 0:
         return 0
     team = team_size(num_threads, nbytes)
     valid = p.channels % p.block if p.block else 0
-    cleared = False
+    padding = p.block - valid if valid else 0
     if valid == 0 or not p.within_channel:
-        make_plan_of_order(p, views, backward, team, 0, order, &plan)
-        cleared = valid and rows_end_in_padding(views, &plan)
-        plan.padding = p.block - valid if cleared else 0
-        if run_plan(&plan) < 0:
+        if run_part(p, views, backward, team, 0, order, padding, &cleared) < 0:
             return -1
     else:
         # within channel, the channels of the last block that exist are a problem of their own
@@ -888,10 +897,7 @@ cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backwa
                     if half == 1:
                         part[i].shape[part[i].ndim - 1] = valid
                     parts[i] = &part[i]
-            make_plan_of_order(p, parts, backward, team, half, order, &plan)
-            cleared = half == 1 and rows_end_in_padding(parts, &plan)
-            plan.padding = p.block - valid if cleared else 0
-            if run_plan(&plan) < 0:
+            if run_part(p, parts, backward, team, half, order, padding if half == 1 else 0, &cleared) < 0:
                 return -1
     if valid and not cleared:
         zero_padding(views[DST], valid)
@@ -926,13 +932,11 @@ cdef class Problem:
     """An LRN's parameters as the kernels take them."""
 
     cdef cynorm_lrn p
-    cdef readonly object owner      # the LRN, for messages and equality
     cdef str layout
     cdef int ndim
 
     def __init__(self, owner, axes, int window, alpha):
         cdef int64_t most = <int64_t>1 << 62
-        self.owner = owner
         self.layout = owner.layout
         self.ndim = axes.ndim
         self.p.k = owner.k
@@ -971,7 +975,8 @@ cdef class Problem:
         region = "within" if self.p.within_channel else "across"
         return f"lrn_{region}:{plan.traversal.decode()}:{short_name(t.dtype)}:{isa()}"
 
-    def forward(self, src, out, given_workspace, num_threads):
+    def forward(self, owner, src, out, given_workspace, num_threads):
+        """`owner` is the LRN, of which a workspace remembers that it was filled by it."""
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor s, d, w
         cdef cynorm_tensor *omega = NULL
@@ -997,14 +1002,14 @@ cdef class Problem:
                 with nogil:
                     status = lrn_forward(&self.p, &s, &d, omega, &order, threads)
                 if status == 0:
-                    workspace.owner, workspace.notes = self.owner, order
+                    workspace.owner, workspace.notes = owner, order
             finally:
                 workspace.release()
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
         return out
 
-    def backward(self, diff_dst, src, out, given_workspace, num_threads, dst):
+    def backward(self, owner, diff_dst, src, out, given_workspace, num_threads, dst):
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor g, s, d, w, y
         cdef cynorm_tensor *omega = NULL
@@ -1033,7 +1038,7 @@ cdef class Problem:
         else:
             workspace.acquire()
             try:
-                workspace.match(self.owner, &s)
+                workspace.match(owner, &s)
                 if "omega" in workspace.parts:
                     describe(workspace.parts["omega"], "workspace", &w)
                     omega = &w

@@ -28,16 +28,19 @@ _NO_REALS = (*_TEXT, bool, np.bool_, np.complexfloating, np.ndarray)  # what flo
 class Immutable:
     """Compared, hashed, pickled and shown by its arguments: the slots whose names have no underscore in front."""
 
-    __slots__: tuple[str, ...] = ()
+    __slots__: tuple[str, ...] = ("__weakref__",)
 
     def _keep(self, **values: object) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _arguments(self) -> tuple[tuple[str, Any], ...]:
-        return tuple((name, getattr(self, name)) for name in self.__slots__ if name[0] != "_")
+        slots = (name for cls in reversed(type(self).__mro__) for name in getattr(cls, "__slots__", ()))
+        return tuple((name, getattr(self, name)) for name in slots if name[0] != "_")
 
     def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Immutable):
+            return NotImplemented
         return self is other or (type(self) is type(other) and self._arguments() == other._arguments())
 
     def __hash__(self) -> int:
@@ -89,7 +92,7 @@ def _sections(doc: str | None) -> dict[str, str]:
 
 def index(value: SupportsIndex) -> int:
     """An integer; a TypeError for what is none, and for a bool."""
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):  # the latter is an index to older NumPy
         raise TypeError
     return operator.index(value)
 

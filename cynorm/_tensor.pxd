@@ -24,6 +24,7 @@ cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil
 cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1
 cdef int64_t elements_of(const cynorm_tensor *t) noexcept nogil
 cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil
+cdef bint whole_elements(const cynorm_tensor *t) noexcept nogil
 cdef void *aligned(void *p) noexcept nogil
 
 

@@ -105,8 +105,9 @@ cdef int dtype_code(object dtype) except -1:
         if dtype is None:  # NumPy's default
             raise TypeError
         dtype = np.dtype(dtype)
-        code = code_of(np.empty(0, dtype))
-    except TypeError:  # NumPy knows none of this name
+        if dtype.subdtype is None:
+            code = code_of(np.empty(0, dtype))
+    except (TypeError, ValueError, SyntaxError):  # NumPy knows none of this name
         pass
     if code >= CYNORM_S8:
         allowed = "float32, float64, float16 or bfloat16, in native byte order"
@@ -502,7 +503,10 @@ cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, in
     """Refuse a tensor of other dimensions than the layout's; channels 0: as many as it holds."""
     cdef int64_t held
     if t.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimensions for layout {layout!r}, got {t.ndim}")
+        from cynorm.layout import LAYOUTS
+        others = ", ".join([other for other in LAYOUTS if LAYOUTS[other].ndim == t.ndim])
+        raise ValueError(f"{name} must have {ndim} dimensions for layout {layout!r}, got {t.ndim}"
+                         + (f"; layouts of {t.ndim} are {others}" if others else ""))
     if block:
         if t.shape[t.ndim - 1] != block:
             raise ValueError(f"{name}'s last axis must be {block} channels for layout {layout!r}, "
@@ -549,6 +553,16 @@ cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
 
 cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil:
     return elements_of(t) * cynorm_itemsize(t.dtype)
+
+
+cdef bint whole_elements(const cynorm_tensor *t) noexcept nogil:
+    """Whether every element lies at a multiple of its size, as stores past the cache ask for."""
+    cdef int64_t bits = <int64_t>(<size_t>t.data)
+    cdef int i
+    for i in range(t.ndim):
+        if t.shape[i] > 1:
+            bits |= t.strides[i]
+    return bits % cynorm_itemsize(t.dtype) == 0
 
 
 cdef void *aligned(void *p) noexcept nogil:

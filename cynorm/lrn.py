@@ -108,7 +108,7 @@ class LRN(Immutable):
             beta=finite("beta", beta),
             k=finite("k", k),
             region=choice("region", region, _REGIONS),
-            layout=str(layout),
+            layout=str.__str__(layout),  # of a member of an enumeration, too, its value
             channels=None if channels is None else integer("channels", channels),
             window=choice("window", window, _WINDOWS),
             divisor=None if divisor is None else finite("divisor", divisor),
@@ -164,7 +164,7 @@ class LRN(Immutable):
         >>> dst[0, :, 0, 0].round(3).tolist()
         [0.25, 0.2, 0.167, 0.167, 0.167, 0.167, 0.2, 0.25]
         """
-        return self._problem.forward(src, out, workspace, num_threads)
+        return self._problem.forward(self, src, out, workspace, num_threads)
 
     def backward(
         self,
@@ -219,7 +219,7 @@ class LRN(Immutable):
         >>> round(lrn.backward(np.ones_like(src), src).item(), 12)  # (1 - x^2) / (1 + x^2)^2
         -0.12
         """
-        return self._problem.backward(diff_dst, src, out, workspace, num_threads, dst)
+        return self._problem.backward(self, diff_dst, src, out, workspace, num_threads, dst)
 
     def workspace_nbytes(self, shape: Sequence[int], dtype: DTypeLike, cache: Cache = "auto") -> int:
         """Bytes that a `Workspace` takes for a forward call on such a tensor.
@@ -262,9 +262,9 @@ class LRN(Immutable):
         -------
         str
             Operator and region, traversal, dtype and instruction set, with colons between. The traversal is "plain" or
-            "channels_last" by what lies innermost as the kernel takes the array, where channels are few not as it lies; "blocked"
-            where windows cross blocks of channels, "pointwise" where there is no axis for them, "empty" for an array without
-            elements.
+            "channels_last" by what lies innermost as the kernel takes the array, which transposes few channels (across channels)
+            and planes that are narrow, or small for a wide window (within); "blocked" where windows cross blocks of channels,
+            "pointwise" where there is no axis for them, "empty" for an array without elements.
 
         Raises
         ------

@@ -1,12 +1,16 @@
 """LRN against the float64 oracle: every layout, dtype, region, convention and memory order."""
 
+import enum
 import functools
+import gc
 import itertools
 import math
 import os
 import pickle
 import subprocess
 import sys
+import weakref
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -783,12 +787,15 @@ def test_windows_of_two_rings_over_any_number_of_slabs(size, beta, isa):
         assert_same_bits(diff_src, lrn.backward(diff_dst, src, out=diff_dst.copy(), num_threads=2))
 
 
-@pytest.mark.parametrize("size", [5, 9, 15, 31])
+@pytest.mark.parametrize("dtype, size", [
+    *itertools.product((dtype for dtype in reference.DTYPES if dtype.itemsize == 2), (3, 5)),
+    *((np.dtype(np.float32), size) for size in (3, 5, 9, 15, 31)),
+])  # fmt: skip
 @pytest.mark.parametrize("shape", [(3, 64, 41, 39), (5, 96, 9, 37), (1, 96, 56, 57), (1, 120, 47, 143)], ids=str)
-def test_columns_of_many_threads(shape, size, isa):
+def test_columns_of_many_threads(dtype, shape, size, isa):
     """Threads have a part of all planes, or planes of their own; of the last plane, 21 parts, the last of which is one pixel."""
     lrn = cynorm.LRN(size, 0.5)
-    src, diff_dst = draw_pair(shape, np.dtype(np.float32))
+    src, diff_dst = draw_pair(shape, dtype)
     for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
         expected = run(*tensors, num_threads=1)
         for threads in 3, 8, 32:
@@ -796,16 +803,20 @@ def test_columns_of_many_threads(shape, size, isa):
 
 
 @pytest.mark.parametrize("beta", [0.75, 1.0, 0.6])
-@pytest.mark.parametrize("size", [7, 9, 11, 13, 15, 17, 23, 31])
-def test_columns_past_the_cache(size, beta, isa):
+@pytest.mark.parametrize("dtype, size", [
+    *itertools.product((dtype for dtype in reference.DTYPES if dtype.itemsize == 2), (3, 5)),
+    *((np.dtype(np.float32), size) for size in (3, 5, 7, 9, 11, 13, 15, 17, 23, 31)),
+])  # fmt: skip
+def test_columns_past_the_cache(dtype, size, beta, isa):
     """A dst that bypasses the cache is what it is within it, wherever its lines begin; in place it has no lines that bypass it."""
     lrn = cynorm.LRN(size, 0.5, beta)
-    src, diff_dst = draw_pair((24, 48, 41, 23), np.dtype(np.float32))
+    images = 24 * 4 // dtype.itemsize
+    src, diff_dst = draw_pair((images, 48, 41, 23), dtype)
     for offset in 0, 3, 16:
         out, room = place(np.zeros_like(src), Memory(range(4), (1,) * 4, offset))
         for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
             run(*tensors, out=out, num_threads=2)
-            each = [run(*(tensor[image : image + 1] for tensor in tensors)) for image in range(24)]
+            each = [run(*(tensor[image : image + 1] for tensor in tensors)) for image in range(images)]
             assert_same_bits(take(out, room), np.concatenate(each))
             copies = [tensor.copy() for tensor in tensors]
             assert_same_bits(run(*copies, out=copies[0], num_threads=2), np.concatenate(each))
@@ -1348,12 +1359,43 @@ def test_value_semantics():
     assert pickle.loads(pickle.dumps(lrn)) == lrn
     assert {lrn: 1}[same] == 1
     assert lrn != cynorm.LRN(4) and lrn != 4 and cynorm.LRN() != cynorm.LRN(layout="NHWC")
+    assert lrn == mock.ANY and weakref.ref(lrn)() is lrn
     assert cynorm.LRN(layout="nChw8c", channels=5) != cynorm.LRN(layout="nChw8c")
     assert eval(repr(lrn), {"LRN": cynorm.LRN, "cynorm": cynorm}) == lrn
     with pytest.raises(AttributeError):
         lrn.alpha = 1.0
     assert (lrn.local_size, lrn.alpha, lrn.beta, lrn.k) == (4, 0.5, 0.6, 2.0)
     assert (lrn.region, lrn.layout, lrn.window, lrn.divisor) == ("within_channel", "NHWC", "torch", 3.0)
+
+
+class _Layout(str, enum.Enum):
+    CHANNELS_LAST = "NHWC"
+
+
+class _OwnLRN(cynorm.LRN):
+    __slots__ = ()
+
+
+def test_subclasses_and_members_of_enumerations():
+    """A subclass has the parameters of LRN, and a layout that is a member of an enumeration is its value."""
+    own = _OwnLRN(7, alpha=0.5)
+    assert own == _OwnLRN(7, alpha=0.5) != _OwnLRN(5) and own != cynorm.LRN(7, alpha=0.5)
+    assert repr(own).startswith("_OwnLRN(local_size=7, alpha=0.5") and pickle.loads(pickle.dumps(own)) == own
+    for operator in cynorm.LRN, cynorm.BatchNorm:
+        made = operator(layout=_Layout.CHANNELS_LAST)
+        assert made == operator(layout="NHWC") == pickle.loads(pickle.dumps(made)) and made.layout == "NHWC"
+        assert type(made.layout) is str
+
+
+def test_calls_leave_no_cycles():
+    """What a call has made is gone with it, and no garbage collection needed."""
+    src = np.ones((1, 8, 3, 3), np.float32)
+    gc.collect()
+    for _ in range(10):
+        cynorm.lrn(src)
+        cynorm.lrn_backward(src, src)
+        cynorm.batch_norm(src)
+    assert gc.collect() == 0
 
 
 def test_pickled_operator_computes_the_same():
@@ -1375,7 +1417,7 @@ def test_misaligned_memory():
     assert_same_bits(cynorm.LRN().forward(record["value"]), cynorm.LRN().forward(src))
 
 
-@pytest.mark.parametrize("size", [5, 12])
+@pytest.mark.parametrize("size", [5, 12, 31])
 @pytest.mark.parametrize("layout, shape", [("NCHW", (24, 48, 41, 47)), ("NHWC", (24, 41, 47, 48))])
 @each_region
 def test_misaligned_dst_past_the_cache(region, layout, shape, size, isa):
@@ -1387,6 +1429,23 @@ def test_misaligned_dst_past_the_cache(region, layout, shape, size, isa):
     assert not out.flags.aligned
     for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
         assert_same_bits(run(*tensors, out=out), run(*tensors))
+
+
+@pytest.mark.parametrize("local_size", [5, 17])
+@pytest.mark.parametrize("first", [0, 1])
+def test_dst_misaligned_along_an_outer_axis_past_the_cache(first, local_size, isa):
+    """Some tiles begin between elements, others do not: all are taken by one loop, which has scratch for them."""
+    large = np.random.default_rng(0).standard_normal((3, 16, 4, 21, 301), np.float32)
+    src = large[:, :, :, :20, :300]  # its axes do not merge
+    diff_dst = np.ones(src.shape, np.float32)
+    images = np.zeros(4, np.dtype([("before", f"i{1 if first else 4}"), ("image", "f4", src.shape[1:]), ("after", "i1")]))
+    out = images["image"][:3]
+    lrn = cynorm.LRN(local_size, layout="NCDHW")
+    for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
+        expected = run(*tensors)
+        for _ in range(3):  # what goes beyond the scratch is the heap's
+            run(*tensors, out=out, num_threads=1)
+        assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(expected))
 
 
 def test_memory_dataclass_guard_is_written_by_place():

@@ -605,16 +605,13 @@ static int FN(multiple_of)(const cynorm_lrn_view *m, int64_t bytes) {
     return !(((intptr_t)m->data | m->streamed | m->stride[1] | m->stride[2]) & (bytes - 1));
 }
 
-/* Whether every element lies at a multiple of its size, as streaming stores ask for. */
-static int FN(of_whole_elements)(const cynorm_lrn_view *m) { return FN(multiple_of)(m, cynorm_itemsize(m->dtype)); }
-
 /* Slabs end with a spare vector, so that whole vectors may be stored at a run's end. */
 static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, state *s) {
     int64_t n = t->left + t->right + 1, size = (t->size + 2 * VL - 1) / VL * VL;
     memset(s, 0, sizeof *s);
     s->t = t;
     s->backward = backward;
-    s->streaming = t->streaming && FN(of_whole_elements)(&t->dst);
+    s->streaming = t->streaming;
     int64_t within = t->windows == 1 ? t->window[0].left + t->window[0].right + 1 : 0;
     s->levels = n == 1 && within > CYNORM_SUM_DIRECT && !t->cut ? within : 0;
     s->inner = t->windows && !s->levels && !(n == 1 && (within == 3 || within == 5) && !t->cut);

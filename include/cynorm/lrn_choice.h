@@ -20,7 +20,7 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
  *                                      ROWS      else any that registers or scratch hold
  *     along the stream                 COLUMNS   3 and 5 slabs backward, 7 to 31 both ways; BLOCKS: 3 and 5 else;
  *                                                SLABS: any up to CYNORM_SLABS_MOST
- *     along level 0 and the stream     PLANES    3 to 9 cells either way; SLABS, likewise
+ *     along level 0 and the stream     PLANES    3 to 9 cells, as many as a vector reaches; SLABS, likewise
  *     along level 1 and the stream     WALKS     3 and 5; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
@@ -123,7 +123,7 @@ static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
     FN(run_kernel)(&u, FN(kind_of)(t), backward);
     if (!FN(transposed)(t, FN(DST))) return;
     cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
-    cynorm_unpack(&slab, t->streaming && FN(of_whole_elements)(&t->dst) ? stage : NULL, 0);
+    cynorm_unpack(&slab, t->streaming ? stage : NULL, 0);
 }
 
 static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {

@@ -1,9 +1,10 @@
-/* LRN along the stream by columns, where a vector is a line of memory: what a column is, and how it leaves. A template, see types.h;
- * formulas, tiles and trees are lrn.h's.
+/* LRN along the stream by columns: what a column is, and how it leaves. A template, see types.h; formulas, tiles and trees are
+ * lrn.h's.
  *
  * A column is a line of each slab. It goes through all slabs before the next one does, so that what windows reach over stays in
- * registers and the first-level cache, and a line is read from beyond that once. Where columns do not lie at lines, dst leaves by
- * lines that are the end of one vector and what begins the next. */
+ * registers and the first-level cache, and a line is read from beyond that once. Half types, whose lines are two vectors, go
+ * through all slabs twice, once for each; what is made of the first waits for the second. Where columns do not lie at lines, dst
+ * leaves by lines that are the end of one column and what begins the next. */
 
 #ifndef CYNORM_LRN_COLUMN_H
 #define CYNORM_LRN_COLUMN_H
@@ -28,22 +29,26 @@ typedef struct {
     const char *src, *diff_dst;            /* slab 0 */
     char *dst;
     int64_t src_step, diff_step, dst_step; /* bytes from a slab to the next */
-    int64_t row;                           /* bytes of a slab */
+    int64_t row, size;                     /* bytes of a slab, of an element */
     int64_t first, end;                    /* slabs that are read: from, to */
     int64_t terms[2], finish[2];           /* which have terms, are finished: from, to */
     int64_t ahead, src_run, diff_run;      /* bytes to what is asked for; from this run to the next one, or 0 */
     coefficients q;
-    /* Of slab 0, those of others follow: a line for the vector before, one for what ends a row; from which word on the vector
-     * before leaves with the next. */
-    char *before, *rest;
+    /* Of slab 0, those of others follow: a line for the column before, one for what ends a row, a vector of results that wait for
+     * the others of their line; from which element on the column before leaves with the next. */
+    char *before, *rest, *even;
     int32_t *lanes;
 } column_t;
+
+/* Of a line of each slab the vector that is worked on: n elements, or all of a part. */
+#define slice_t FN(cynorm_lrn_slice)
+typedef struct { int dtype, part; int64_t n; } slice_t;
 
 /* Where each stage is in memory. */
 #define place_t FN(cynorm_lrn_column_place)
 typedef struct {
     const char *newest, *middle, *finished, *diff_dst, *src_ahead, *diff_ahead;
-    char *dst, *before;
+    char *dst, *before, *even;
     const int32_t *lanes;
 } place_t;
 
@@ -58,14 +63,18 @@ CYNORM_INLINE place_t FN(place_of)(const column_t *b, int64_t at, int64_t c, int
                      .diff_ahead = b->diff_dst + middle * b->diff_step + (past < 0 ? ahead : past + b->diff_run),
                      .dst = b->dst + at + finished * b->dst_step,
                      .before = b->before + finished * 64,
+                     .even = b->even + finished * 64,
                      .lanes = b->lanes + finished};
 }
 
-/* n lanes of a slab, `step` bytes from the next one; asks for what is ahead, and for what the column before has not read of a
+/* A slab's part of the column, `step` bytes from the next one. */
+CYNORM_INLINE vec FN(column_get)(const char *slab, slice_t of) { return FN(get_part)(slab, of.dtype, of.n, of.part); }
+
+/* The same; asks for what is ahead, if all of the line or `asks` is worked on, and for what the column before has not read of a
  * slab that is near. */
-CYNORM_INLINE vec FN(column_read)(const char *slab, const char *ahead, int64_t step, int64_t n) {
-    const vec v = FN(get)(slab, CYNORM_COMPUTE, n);
-    __builtin_prefetch(ahead, 0, 2);
+CYNORM_INLINE vec FN(column_read)(const char *slab, const char *ahead, int64_t step, slice_t of, int asks) {
+    const vec v = FN(column_get)(slab, of);
+    if (of.part == FN(ALL) || of.part == asks) __builtin_prefetch(ahead, 0, 2);
     __builtin_prefetch(slab + CYNORM_COLUMN_NEAR * step + 63, 0, 3);
     return v;
 }
@@ -80,17 +89,36 @@ CYNORM_INLINE void FN(terms_go_on)(const column_t *b, place_t *at, int slabs) {
 }
 CYNORM_INLINE void FN(results_go_on)(const column_t *b, place_t *at, int slabs) {
     at->finished += slabs * b->src_step;
-    at->dst += slabs * b->dst_step, at->before += slabs * 64, at->lanes += slabs;
+    at->dst += slabs * b->dst_step, at->before += slabs * 64, at->even += slabs * 64, at->lanes += slabs;
 }
 
-/* n lanes of dst. */
-CYNORM_INLINE void FN(column_leave)(char *dst, char *before, const int32_t *lanes, vec out, int64_t n, int way) {
-    if (way == CYNORM_COLUMN_PLAIN) FN(put)(dst, out, CYNORM_COMPUTE, n);
-    else if (way == CYNORM_COLUMN_LINES) cynorm_stream(dst, &out, 64);
-    else {
+/* 64 bytes of two lines that follow one another, from an element of the first one on. */
+CYNORM_INLINE vec FN(line_across)(vec before, vec line, int32_t from, int dtype) {
+    if (FN(is_line)(dtype)) {
         ivec lane;
         for (int i = 0; i < VL; i++) lane[i] = i;
-        const vec line = FN(picked)(FN(load)((const real *)before), out, lane + *lanes);
+        return FN(picked)(before, line, lane + from);
+    }
+    uint16_t __attribute__((vector_size(64))) lane;
+    for (int i = 0; i < 2 * VL; i++) lane[i] = (uint16_t)i;
+    return (vec)_mm512_permutex2var_epi16((__m512i)before, (__m512i)(lane + (uint16_t)from), (__m512i)line);
+}
+
+/* The column's part of dst, or what waits of it. */
+CYNORM_INLINE void FN(column_leave)(char *dst, char *before, char *even, const int32_t *lanes, vec out, slice_t of, int way) {
+    if (of.part == FN(EVEN)) {
+        FN(store)((real *)even, out);
+        return;
+    }
+    if (of.part == FN(ODD)) {
+        const vec first = FN(load)((const real *)even);
+        out = of.dtype == CYNORM_BF16 ? (vec)FN(halves)(first, out) : (vec)FN(both_f16)(first, out);
+    }
+    if (way == CYNORM_COLUMN_PLAIN && of.part == FN(ALL)) FN(put)(dst, out, of.dtype, of.n);
+    else if (way == CYNORM_COLUMN_PLAIN) memcpy(dst, &out, 64);
+    else if (way == CYNORM_COLUMN_LINES) cynorm_stream(dst, &out, 64);
+    else {
+        const vec line = FN(line_across)(FN(load)((const real *)before), out, *lanes, of.dtype);
         cynorm_stream((char *)((intptr_t)dst & -64), &line, 64);
         FN(store)((real *)before, out);
     }

@@ -15,7 +15,7 @@ static void FN(columns_across)(const column_t *given, const column_loop *loop) {
         char *dst = given->dst + v * given->dst_step;
         const int64_t head = 64 - ((intptr_t)dst & 63);
         memcpy(dst, b.before + v * 64, (size_t)head);
-        b.lanes[v] = (int32_t)(head / 4);
+        b.lanes[v] = (int32_t)(head / b.size);
     }
     loop[CYNORM_COLUMN_ACROSS](given, 64, lines);
     b.dst = b.rest - lines;
@@ -31,13 +31,15 @@ static void FN(columns_across)(const column_t *given, const column_loop *loop) {
 
 static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
     const int64_t reach = t->left, all = (1 + backward) * reach, least = t->begin - all, most = t->end + all;
+    const int64_t size = cynorm_itemsize(t->src.dtype);
     column_t b = {.src = t->src.data + src_at, .diff_dst = t->diff_dst.data + diff_at, .dst = t->dst.data + dst_at,
                   .src_step = t->src.streamed, .diff_step = t->diff_dst.streamed, .dst_step = t->dst.streamed,
-                  .row = t->count[0] * (int64_t)sizeof(real), .first = least < 0 ? 0 : least,
+                  .row = t->count[0] * size, .size = size, .first = least < 0 ? 0 : least,
                   .end = most < t->extent ? most : t->extent, .finish = {t->begin, t->end}, .q = FN(coefficients_of)(t),
                   .before = t->scratch};
     const int wide = reach > CYNORM_REACH, beta = FN(loop_of_beta)(t, 1);
-    const column_loop *loop = wide ? FN(wide_loops)[reach - CYNORM_REACH - 1][backward][beta] : FN(column_loops)[reach - 1][beta];
+    const column_loop *loop = wide ? FN(wide_loops)[reach - CYNORM_REACH - 1][backward][beta]
+                                   : FN(column_loops)[t->src.dtype][reach - 1][beta];
     const int64_t lines = b.row & -64;
     if (t->dst.data != t->src.data && t->dst.data != t->diff_dst.data) { /* else another thread may be writing to it */
         b.src_run = t->count[1] > 1 ? t->src.stride[1] : t->extent * t->src.streamed;
@@ -47,7 +49,8 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
     b.terms[1] = t->end + reach < t->extent ? t->end + reach : t->extent;
     b.ahead = (CYNORM_COLUMN_AHEAD / (2 * 64 * (b.end - b.first)) + 1) * 64;
     b.rest = b.before + t->extent * 64;
-    b.lanes = (int32_t *)(b.rest + t->extent * 64);
+    b.even = b.rest + t->extent * 64;
+    b.lanes = (int32_t *)(b.even + t->extent * 64);
     if (t->streaming && (wide || !FN(by_lines)(t, b.row, 64))) {
         FN(columns_across)(&b, loop);
         return;
@@ -58,7 +61,7 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
 
 /* ---- tiles ---- */
 
-static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) { return (size_t)(t->extent * (64 + 64 + 4)); }
+static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) { return (size_t)(t->extent * (64 + 64 + 64 + 4)); }
 
 /* Whether the lines of a column, `step` bytes apart, find room in the caches: in the first one, what is 4 KB apart has the same
  * sets. */
@@ -71,12 +74,13 @@ static int FN(spread)(int64_t slabs, int64_t step) {
 }
 
 /* Whether this serves a tile whose rows are contiguous, and whose windows reach as far either way. Narrow windows gain by it
- * backward alone, wide ones where slabs are whole steps. */
+ * backward alone, of half types not with any exponent, wide ones of float32 where slabs are whole steps. */
 static int FN(columns_serve)(const cynorm_lrn_tile *t) {
-    const int backward = t->diff_dst.data != NULL;
-    if (t->left <= CYNORM_REACH ? !backward : t->left > CYNORM_WIDE_REACH || !FN(whole_steps)(t->extent, t->left, backward)) return 0;
-    if (!FN(is_line)(t->src.dtype) || t->count[0] < VL || FN(by_blocks)(t)) return 0;
-    if (t->streaming && (t->count[0] * (int64_t)sizeof(real) < CYNORM_STREAM_LEAST || !FN(of_whole_elements)(&t->dst))) return 0;
+    const int backward = t->diff_dst.data != NULL, wide = t->left > CYNORM_REACH, line = FN(is_line)(t->src.dtype);
+    const int64_t row = t->count[0] * cynorm_itemsize(t->src.dtype);
+    if (!wide && (!backward || !FN(column_loops)[t->src.dtype][0][FN(loop_of_beta)(t, 1)][CYNORM_COLUMN_PLAIN])) return 0;
+    if (wide && (t->left > CYNORM_WIDE_REACH || !line || FN(by_blocks)(t) || !FN(whole_steps)(t->extent, t->left, backward))) return 0;
+    if (row < (t->streaming ? CYNORM_STREAM_LEAST : 64)) return 0;
     return FN(spread)(t->extent, t->src.streamed) && (!backward || FN(spread)(t->extent, t->diff_dst.streamed));
 }
 
@@ -84,6 +88,7 @@ static void FN(lrn_columns)(const cynorm_lrn_tile *t, int backward) { FN(each_ru
 
 #undef column_t
 #undef place_t
+#undef slice_t
 #undef column_loop
 
 #else

@@ -5,9 +5,11 @@
  * each(T, direction, reach, name, kind, together) defines one, `together` being of how many vectors powers are taken at once:
  * where the kind is no constant, it is asked for once for all of these. */
 #ifndef CYNORM_EXPONENTS
-#define CYNORM_EXPONENTS(each, T, direction, reach)                                                            \
+#define CYNORM_SPECIAL_EXPONENTS(each, T, direction, reach)                                                    \
     each(T, direction, reach, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                            \
-    each(T, direction, reach, special, cynorm_special_beta(given->q.beta), CYNORM_TOGETHER)                    \
+    each(T, direction, reach, special, cynorm_special_beta(given->q.beta), CYNORM_TOGETHER)
+#define CYNORM_EXPONENTS(each, T, direction, reach)                                                            \
+    CYNORM_SPECIAL_EXPONENTS(each, T, direction, reach)                                                        \
     each(T, direction, reach, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)
 #define CYNORM_REACHES(T, each)                                                                                \
     CYNORM_EXPONENTS(each, T, forward, 1)                                                                      \

@@ -25,56 +25,55 @@ typedef struct {
 #define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < slabs; j++)
 
 /* The stages, each of so many slabs, which exist or do not: omegas, of the newest; */
-CYNORM_INLINE void FN(column_omegas)(const column_t *b, passing_t *p, place_t *at, int64_t n, int reach, int slabs, int exist) {
+CYNORM_INLINE void FN(column_omegas)(const column_t *b, passing_t *p, place_t *at, slice_t of, int reach, int slabs, int exist) {
     EACH_SLAB {
         vec x = {0};
-        if (exist) {
-            x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, n);
-        }
-        p->omega[j] = FN(omega_of)(&b->q, FN(slide)(&p->squares, x * x, reach), n);
+        if (exist)
+            x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, of, FN(EVEN));
+        p->omega[j] = FN(omega_of)(&b->q, FN(slide)(&p->squares, x * x, reach), of.n);
     }
     FN(omegas_go_on)(b, at, slabs);
 }
 
 /* terms; */
-CYNORM_INLINE void FN(column_terms)(const column_t *b, passing_t *p, place_t *at, int64_t n, int kind, int slabs, int exist) {
+CYNORM_INLINE void FN(column_terms)(const column_t *b, passing_t *p, place_t *at, slice_t of, int kind, int slabs, int exist) {
     vec x[FN(COLUMN_STEP)], g[FN(COLUMN_STEP)];
     EACH_SLAB {
         p->terms[j] = p->weighted[j] = (vec){0};
         if (!exist) continue;
-        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, n);
-        x[j] = FN(get)(at->middle + j * b->src_step, CYNORM_COMPUTE, n);
+        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, FN(ODD));
+        x[j] = FN(column_get)(at->middle + j * b->src_step, of);
     }
     if (exist) FN(terms_of)(&b->q, p->terms, p->omega, g, x, NULL, slabs, kind, p->weighted);
     FN(terms_go_on)(b, at, slabs);
 }
 
 /* results. */
-CYNORM_INLINE void FN(column_results)(const column_t *b, passing_t *p, place_t *at, int64_t n, int reach, int slabs, int exist,
+CYNORM_INLINE void FN(column_results)(const column_t *b, passing_t *p, place_t *at, slice_t of, int reach, int slabs, int exist,
                                       int way) {
     EACH_SLAB {
         const vec sum = FN(slide)(&p->sums, p->terms[j], reach), weighted = p->earlier[0];
         if (reach > 1) p->earlier[0] = p->earlier[1];
         p->earlier[reach - 1] = p->weighted[j];
         if (!exist) continue;
-        const vec x = FN(get)(at->finished + j * b->src_step, CYNORM_COMPUTE, n);
-        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j,
-                         FN(diff_src_of)(&b->q, x, sum, weighted), n, way);
+        const vec x = FN(column_get)(at->finished + j * b->src_step, of);
+        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->even + j * 64, at->lanes + j,
+                         FN(diff_src_of)(&b->q, x, sum, weighted), of, way);
     }
     FN(results_go_on)(b, at, slabs);
 }
 
 /* Slab c is read, the one `reach` before it has a term, the one as many before that is finished: at the ends of a column one slab
  * at a time; else by steps, each stage a step after the one before, so that what comes late holds up nothing else. */
-CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, int64_t n, int reach, int kind, int way) {
+CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int reach, int kind, int way) {
     enum { STEP = FN(COLUMN_STEP) };
     const int64_t begin = b->finish[0] + 2 * reach, end = b->finish[1] + 2 * reach;
     int64_t c = b->first;
     place_t at = FN(place_of)(b, from, c, reach, 2 * reach);
     passing_t p = {{{0}}};
-#define OMEGAS(slabs, exist) FN(column_omegas)(b, &p, &at, n, reach, slabs, exist)
-#define TERMS(slabs, exist) FN(column_terms)(b, &p, &at, n, kind, slabs, exist)
-#define RESULTS(slabs, exist) FN(column_results)(b, &p, &at, n, reach, slabs, exist, way)
+#define OMEGAS(slabs, exist) FN(column_omegas)(b, &p, &at, of, reach, slabs, exist)
+#define TERMS(slabs, exist) FN(column_terms)(b, &p, &at, of, kind, slabs, exist)
+#define RESULTS(slabs, exist) FN(column_results)(b, &p, &at, of, reach, slabs, exist, way)
 #define ONE(finishes)                                                                  \
     do {                                                                               \
         if (c < b->end) OMEGAS(1, 1);                                                  \
@@ -92,6 +91,7 @@ CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, int64_t n, int re
             /* a register for each, in place of sums of some, which take more instructions than there is time for */
             __asm__("" : "+r"(at.newest), "+r"(at.middle), "+r"(at.finished), "+r"(at.diff_dst), "+r"(at.src_ahead),
                          "+r"(at.diff_ahead), "+r"(at.dst), "+r"(at.before), "+r"(at.lanes));
+            if (of.part != FN(ALL)) __asm__("" : "+r"(at.even));
             RESULTS(STEP, 1);
             TERMS(STEP, 1);
             OMEGAS(STEP, 1);
@@ -107,30 +107,50 @@ CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, int64_t n, int re
 #undef ONE
 }
 
+/* A line of each slab. */
+CYNORM_INLINE void FN(column_of_lines)(const column_t *b, int64_t from, int dtype, int reach, int kind, int way) {
+    if (FN(is_line)(dtype)) FN(column)(b, from, (slice_t){dtype, FN(ALL), VL}, reach, kind, way);
+    else {
+        FN(column)(b, from, (slice_t){dtype, FN(EVEN), VL}, reach, kind, CYNORM_COLUMN_PLAIN);
+        FN(column)(b, from, (slice_t){dtype, FN(ODD), VL}, reach, kind, way);
+    }
+}
+
 /* ---- compiled loops ---- */
 
 /* What is given is copied, since the stores of dst might alias it. */
-#define CYNORM_COLUMN_LOOP(reach, name, kind, way)                                                                          \
-    static __attribute__((noinline)) void FN(column_##reach##name##_##way)(const column_t *given, int64_t from, int64_t to) { \
-        const column_t b = *given;                                                                                          \
-        const int beta = kind;                                                                                              \
-        for (; from + 64 <= to; from += 64) FN(column)(&b, from, VL, reach, beta, CYNORM_COLUMN_##way);                     \
-        if (CYNORM_COLUMN_##way == CYNORM_COLUMN_PLAIN && from < to)                                                        \
-            FN(column)(&b, from, (to - from) / (int64_t)sizeof(real), reach, beta, CYNORM_COLUMN_PLAIN);                    \
+#define CYNORM_COLUMN_LOOP(T, reach, name, kind, way)                                                                        \
+    static __attribute__((noinline)) void FN(column_##T##_##reach##name##_##way)(const column_t *given, int64_t from,        \
+                                                                                 int64_t to) {                               \
+        const column_t b = *given;                                                                                           \
+        const int beta = kind;                                                                                               \
+        for (; from + 64 <= to; from += 64) FN(column_of_lines)(&b, from, CYNORM_##T, reach, beta, CYNORM_COLUMN_##way);     \
+        for (; CYNORM_COLUMN_##way == CYNORM_COLUMN_PLAIN && from < to; from += VL * b.size) {                               \
+            const int64_t left = (to - from) / b.size, n = left < VL ? left : VL;                                            \
+            FN(column)(&b, from, (slice_t){CYNORM_##T, FN(ALL), n}, reach, beta, CYNORM_COLUMN_PLAIN);                       \
+        }                                                                                                                    \
     }
-#define CYNORM_COLUMN_WAYS(T, direction, reach, name, kind, together)                                                       \
-    CYNORM_COLUMN_LOOP(reach, name, kind, PLAIN)                                                                            \
-    CYNORM_COLUMN_LOOP(reach, name, kind, LINES)                                                                            \
-    CYNORM_COLUMN_LOOP(reach, name, kind, ACROSS)
-CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, , , 1)
-CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, , , 2)
+#define CYNORM_COLUMN_WAYS(T, direction, reach, name, kind, together)                                                        \
+    CYNORM_COLUMN_LOOP(T, reach, name, kind, PLAIN)                                                                          \
+    CYNORM_COLUMN_LOOP(T, reach, name, kind, LINES)                                                                          \
+    CYNORM_COLUMN_LOOP(T, reach, name, kind, ACROSS)
+CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, F32, backward, 1)
+CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, F32, backward, 2)
+CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, F16, backward, 1)
+CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, F16, backward, 2)
+CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, BF16, backward, 1)
+CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, BF16, backward, 2)
 #define CYNORM_WAYS_OF(name) {FN(name##_PLAIN), FN(name##_LINES), FN(name##_ACROSS)}
-static const column_loop FN(column_loops)[2][3][3] = { /* exponents in the order of loop_of_beta */
-    {CYNORM_WAYS_OF(column_1special), CYNORM_WAYS_OF(column_1usual), CYNORM_WAYS_OF(column_1any)},
-    {CYNORM_WAYS_OF(column_2special), CYNORM_WAYS_OF(column_2usual), CYNORM_WAYS_OF(column_2any)}};
+#define CYNORM_SPECIAL_OF(name) CYNORM_WAYS_OF(name##special), CYNORM_WAYS_OF(name##usual)
+static const column_loop FN(column_loops)[][2][3][3] = { /* exponents in the order of loop_of_beta */
+    [CYNORM_F32] = {{CYNORM_SPECIAL_OF(column_F32_1), CYNORM_WAYS_OF(column_F32_1any)},
+                    {CYNORM_SPECIAL_OF(column_F32_2), CYNORM_WAYS_OF(column_F32_2any)}},
+    [CYNORM_F16] = {{CYNORM_SPECIAL_OF(column_F16_1)}, {CYNORM_SPECIAL_OF(column_F16_2)}},
+    [CYNORM_BF16] = {{CYNORM_SPECIAL_OF(column_BF16_1)}, {CYNORM_SPECIAL_OF(column_BF16_2)}}};
 #undef CYNORM_COLUMN_LOOP
 #undef CYNORM_COLUMN_WAYS
 #undef CYNORM_WAYS_OF
+#undef CYNORM_SPECIAL_OF
 
 #undef EACH_SLAB
 #undef sliding_t

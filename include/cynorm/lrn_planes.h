@@ -298,7 +298,7 @@ static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
     real *const all_weighted = term_sums + FN(plane_reals)(t, 2);
     plane_t p = {.width = width, .q = FN(coefficients_of)(t), .line = t->scratch,
                  .src_ahead = ahead * t->src.streamed, .diff_ahead = ahead * t->diff_dst.streamed};
-    p.streaming = t->streaming && FN(of_whole_elements)(&t->dst) &&
+    p.streaming = t->streaming &&
                   (run_bytes >= CYNORM_STREAM_LEAST || (together && t->dst.stride[1] == run_bytes));
     for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
         const int64_t i1 = plane % t->count[1], i2 = plane / t->count[1];

@@ -4,7 +4,8 @@
  * any window that reaches less than a vector to either side, if lanes can be picked by number. Where vectors are shorter than
  * with AVX-512, wider ones are summed in scratch (lrn_far.h).
  *
- * Rows that dst cannot take past the cache by whole lines are made in scratch and copied. */
+ * Past the cache, a row that does not begin at a line leaves by lines that are the end of one vector and what begins the next
+ * (across_t), where vectors are whole and lanes can be picked; else rows are made in scratch and copied. */
 
 #ifndef CYNORM_LRN_ROWS_H
 #define CYNORM_LRN_ROWS_H
@@ -363,16 +364,15 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
 #undef PUT
 }
 
-/* dst of the strip, whose terms begin at vector `from` and end at `to`; `crossing`: r->across */
-CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, const vec *term,
-                                  int dtype, int reach, int whole, int halves, int streaming, int crossing) {
+/* dst of the strip, whose terms begin at vector `from`; `crossing`: r->across */
+CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_t from, const vec *term, int dtype,
+                                  int reach, int whole, int halves, int streaming, int crossing) {
     const rows_t copy = *given, *r = &copy;
     const strip_t strip = *of, *s = &strip;
     sums_t sums = {0};
     vec sum[2], out[2];
     across_t across = {.end = NULL};
     if (crossing) across = *r->across;
-    (void)to;
 #define SUM(cells)                                                                                             \
     if (reach > 0) FN(narrow_sums)(sum, &sums, cells, reach, halves, NULL);                                    \
     else sum[0] = FN(wide_sum)(&sums, (cells)[0], &r->window, reach, 1)
@@ -436,9 +436,10 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
 CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *term,
                                      int dtype, int reach, int whole, int halves) {
     if (FN(may_cross)(dtype, halves) && whole && r->across)
-        FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1, 1);
-    else if (r->streaming) FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 1, 0);
-    else FN(results_of)(r, s, from, to, term, dtype, reach, whole, halves, 0, 0);
+        FN(results_of)(r, s, from, term, dtype, reach, whole, halves, 1, 1);
+    else if (r->streaming) FN(results_of)(r, s, from, term, dtype, reach, whole, halves, 1, 0);
+    else FN(results_of)(r, s, from, term, dtype, reach, whole, halves, 0, 0);
+    (void)to;
 }
 
 /* ---- the same for windows that are summed in scratch ---- */
@@ -674,9 +675,9 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
         slab[i] = FN(packed)(t, i) ? free : NULL;
         if (slab[i]) free += FN(slab_bytes)(t);
     }
-    const int streaming = t->streaming && FN(of_whole_elements)(&t->dst), by_lines = FN(by_lines)(t, row, vector);
+    const int by_lines = FN(by_lines)(t, row, vector);
     /* rows follow on, but do not begin at lines */
-    const int apart = streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
+    const int apart = t->streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
     const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0 &&
                          FN(multiple_of)(&t->dst, sizeof(real)), staged = apart && !crossing;
     across_t across = {.end = NULL};
@@ -742,7 +743,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
             for (int64_t i1 = 0; staged && i1 < (joint ? all.to[1] : 1); i1++)
                 cynorm_stream_copy(dst.data + i2 * dst.pitch[1] + i1 * dst.pitch[0], stage + i1 * r.rows * row, r.rows * row);
         }
-        if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, streaming);
+        if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, t->streaming);
     }
     if (crossing) FN(go_across)(&across, NULL, vector);
 }

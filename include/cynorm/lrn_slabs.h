@@ -19,7 +19,7 @@
 #ifndef CYNORM_LRN_SLABS_H
 #define CYNORM_LRN_SLABS_H
 enum { CYNORM_BLOCKS = 8, CYNORM_STRIP = 16 }; /* that the widest window reaches over; most vectors of a strip */
-enum { CYNORM_FEWEST = 6 }; /* channels for which lrn.h's loop takes as long as those for vectors of them, however many */
+enum { CYNORM_FEWEST = 6 }; /* from so many channels on a vector of them, even if most of it is empty, is faster than lrn.h's loop */
 #endif
 
 /* Sums of squares, or of terms. */

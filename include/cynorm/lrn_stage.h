@@ -27,7 +27,8 @@ typedef struct {
     int slabs;              /* of a block */
     int streaming, seamed, staged; /* whether dst goes past the cache as it is made, across lines, or through the stage */
     int together;           /* whether rows lie side by side: as many slabs as the stage holds then leave at once */
-    int64_t overlap, row;   /* bytes that a row begins before the tile's; of a row */
+    int64_t overlap, row;   /* bytes that a row begins before the tile's; of a row, */
+    int64_t pitch;          /* and from one to the next in the stage */
     int64_t most, sent;     /* slabs that the stage holds; the first of them */
     char *dst, *stage, *other; /* one stage is filled while the other is sent */
     cynorm_late late;
@@ -91,6 +92,7 @@ CYNORM_INLINE void FN(close_seam)(const seam_t *s, int64_t row) {
 #endif
 }
 
+/* And one to spare, for what begins up to a line earlier, and for whole vectors at the end. */
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
 /* Bytes of scratch: of a row of dst, of both stages. */
@@ -110,9 +112,10 @@ static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int sl
     o->overlap = o->staged && t->before ? 64 : 0;
     o->row = row + o->overlap;
     /* half types, two vectors a line, gain nothing; nor does AVX2 */
-    o->seamed = o->staged && FN(is_line)(t->dst.dtype) && FN(of_whole_elements)(&t->dst) && o->row >= CYNORM_STREAM_LEAST;
+    o->seamed = o->staged && FN(is_line)(t->dst.dtype) && o->row >= CYNORM_STREAM_LEAST;
     if (o->seamed) o->staged = 0;
-    o->most = o->together && CYNORM_STAGE > slabs * o->row ? CYNORM_STAGE / o->row : slabs;
+    o->most = o->together && CYNORM_STAGE >= 2 * slabs * o->row ? CYNORM_STAGE / o->row : slabs;
+    o->pitch = o->most > slabs ? o->row : (o->row + 63) / 64 * 64;
     o->sent = t->begin;
     o->dst = dst - o->overlap;
     o->stage = scratch, o->other = scratch + FN(stage_bytes)(t, slabs);
@@ -125,7 +128,7 @@ static char *FN(row_of_dst)(const out_t *o, int64_t v) {
     if (!o->staged && !o->seamed) return at;
     if (!o->t->before) __builtin_prefetch(at, 1); /* lines that are written in part */
     if (!o->t->after) __builtin_prefetch(at + o->row - 1, 1);
-    return o->staged ? o->stage + (v - o->sent) * o->row : at;
+    return o->staged ? o->stage + (v - o->sent) * o->pitch : at;
 }
 
 /* Up to `late` bytes of each piece, whole lines, leave while the next block is worked on, the rest now. */
@@ -144,6 +147,14 @@ static void FN(send)(out_t *o, int64_t late) {
     o->late.bytes = late;
 }
 
+/* The line of dst of which a row in the stage has the first `n` bytes, and the next row the others. */
+static void FN(send_joint)(char *line, const char *row_end, const char *next, int64_t n) {
+    char both[128] __attribute__((aligned(64)));
+    memcpy(both, row_end - 64, 64);
+    memcpy(both + 64, next, 64);
+    cynorm_stream_line(line, both + 64 - n);
+}
+
 /* After a block, by which dst is made up to slab `done`: what the stage holds, as pieces. Where rows lie side by side,
  * they are one piece of memory, cut where lines begin; else each row is one. */
 static void FN(leave_stage)(out_t *o, int64_t done) {
@@ -152,9 +163,16 @@ static void FN(leave_stage)(out_t *o, int64_t done) {
     char *dst = o->dst + o->sent * t->dst.streamed, *stage = o->stage;
     o->late.bytes = 0;
     if (!o->staged || (done < t->end && slabs + o->slabs <= o->most)) return;
-    for (int64_t j = 0, sent = 0; j < o->slabs; j++, dst += t->dst.streamed, stage += row) {
+    for (int64_t j = 0, sent = 0; j < o->slabs; j++, dst += t->dst.streamed, stage += o->pitch) {
         int64_t from = 0, to = j < slabs ? row : 0;
-        if (o->together) {
+        if (o->together && o->most == o->slabs) {
+            if (j && to) from = -(intptr_t)dst & 63;
+            if (j < slabs - 1) {
+                const int64_t n = (intptr_t)(dst + row) & 63;
+                to -= n;
+                if (n) FN(send_joint)(dst + to, stage + row, stage + o->pitch, n);
+            }
+        } else if (o->together) {
             char *first = dst - j * row;
             const int64_t end = slabs * row * (j + 1) / o->slabs, cut = end - ((intptr_t)(first + end) & 63);
             from = sent - j * row, to = (j == o->slabs - 1 ? end : cut > sent ? cut : sent) - j * row;
@@ -177,7 +195,7 @@ static void FN(leave_stage)(out_t *o, int64_t done) {
 /* Lanes by which vectors begin before their entries, which are whole lines, and follow on in all operands; else 0. */
 static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
     const int64_t entry = t->count[0] * (int64_t)sizeof(real), lines = entry | t->dst.streamed | t->dst.stride[2];
-    if (!t->streaming || !FN(is_line)(t->dst.dtype) || !FN(of_whole_elements)(&t->dst) || lines & 63) return 0;
+    if (!t->streaming || !FN(is_line)(t->dst.dtype) || lines & 63) return 0;
     if (t->src.stride[1] != entry || t->dst.stride[1] != entry || (backward && t->diff_dst.stride[1] != entry)) return 0;
     return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }

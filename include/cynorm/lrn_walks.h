@@ -12,15 +12,16 @@
 
 #ifndef CYNORM_LRN_WALKS_H
 #define CYNORM_LRN_WALKS_H
-/* The most rows, and bytes of them, that a walk takes at a time, past the cache and not; of scratch, what a walk may keep
- * to take a row at once, and what it keeps for each part if not, where memory is the limit, or for more than a row at a time,
- * if there are no parts; the steps that each stage takes there, of a part, and of a row at once, of half types too; lines
- * that rows of a block share with each other. */
 enum {
+    /* rows, and bytes of them, that a walk takes before the next one does, at most: past the cache, in the cache */
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
     CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
+    /* bytes of scratch that a walk keeps of a row: beyond these rows go by parts; of a part past the cache; beyond these, where
+     * there are no parts, a walk takes one row alone */
     CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624, CYNORM_WALK_FAR = 45056,
+    /* steps that each stage takes in turn past the cache: of a part of a row, of a whole row, of one of half types */
     CYNORM_WALK_PIECE = 16, CYNORM_WALK_PIECE_OF_ROW = 12, CYNORM_WALK_PIECE_OF_HALVES = 8,
+    /* that rows of a block share with each other */
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
 #endif

@@ -75,30 +75,30 @@ CYNORM_INLINE int FN(exists)(int which, int64_t v, int64_t from, int64_t to) {
 }
 
 /* The stages, of slabs v and v + 1: omegas; */
-CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, int64_t n, int window, int which,
+CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int window, int which,
                                    int64_t v) {
     vec cell[FN(WIDE_STEP)], sum[FN(WIDE_STEP)], omega[FN(WIDE_STEP)];
     if (which == FN(SLABS_IDLE)) return;
     EACH_SLAB {
         cell[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->first, b->end)) continue;
-        const vec x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, n);
+        const vec x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, of, FN(ALL));
         cell[j] = x * x;
     }
     FN(slide_wide)(&p->squares, q, cell, sum, window, 0);
-    EACH_SLAB omega[j] = FN(omega_of)(&b->q, sum[j], n);
+    EACH_SLAB omega[j] = FN(omega_of)(&b->q, sum[j], of.n);
     FN(pass_on)(p->omega, omega, window / 2 & 1);
     FN(omegas_go_on)(b, at, FN(WIDE_STEP));
 }
 
 /* terms; */
-CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, int64_t n, int window, int kind, int which, int64_t v) {
+CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, slice_t of, int window, int kind, int which, int64_t v) {
     vec x[FN(WIDE_STEP)], g[FN(WIDE_STEP)], terms[FN(WIDE_STEP)];
     EACH_SLAB {
         x[j] = g[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->terms[0], b->terms[1])) continue;
-        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, n);
-        x[j] = FN(get)(at->middle + j * b->src_step, CYNORM_COMPUTE, n);
+        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, FN(ALL));
+        x[j] = FN(column_get)(at->middle + j * b->src_step, of);
     }
     if (which == FN(SLABS_ALL)) FN(terms_of)(&b->q, terms, p->omega, g, x, NULL, FN(WIDE_STEP), kind, p->weighted);
     else EACH_SLAB {
@@ -111,7 +111,7 @@ CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, int
 }
 
 /* results, backward of terms, forward of omegas. */
-CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, int64_t n, int backward, int window,
+CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int backward, int window,
                                     int kind, int way, int which, int64_t v) {
     enum { STEP = FN(WIDE_STEP) };
     vec x[STEP], sum[STEP], weighted[STEP], out[STEP];
@@ -123,31 +123,31 @@ CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const 
     EACH_SLAB {
         x[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
-        x[j] = FN(get)(at->finished + j * b->src_step, CYNORM_COMPUTE, n);
+        x[j] = FN(column_get)(at->finished + j * b->src_step, of);
     }
     if (!backward && which == FN(SLABS_ALL)) FN(times_powers)(out, x, p->omega, STEP, kind, b->q.beta, CYNORM_COMPUTE, NULL);
     EACH_SLAB {
         if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
         if (backward) out[j] = FN(diff_src_of)(&b->q, x[j], sum[j], weighted[j]);
         else if (which == FN(SLABS_SOME)) out[j] = FN(times_power)(x[j], p->omega[j], kind, b->q.beta, CYNORM_COMPUTE);
-        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->lanes + j, out[j], n, way);
+        FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, NULL, at->lanes + j, out[j], of, way);
     }
     FN(results_go_on)(b, at, STEP);
 }
 
 /* All of them, each a step after the one before; slab c is the newest. */
-CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, int64_t n, int backward, int window,
+CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int backward, int window,
                                  int kind, int way, int newest, int middle, int finished, int64_t c) {
     const int late = CYNORM_LATE(window / 2);
     __asm__("" : "+r"(at->newest), "+r"(at->finished), "+r"(at->src_ahead), "+r"(at->dst), "+r"(at->before), "+r"(at->lanes));
     if (backward) __asm__("" : "+r"(at->middle), "+r"(at->diff_dst), "+r"(at->diff_ahead));
-    FN(wide_results)(b, p, q, at, n, backward, window, kind, way, finished, c - (1 + backward) * late);
-    if (backward) FN(wide_terms)(b, p, at, n, window, kind, middle, c - late);
-    FN(wide_omegas)(b, p, q, at, n, window, newest, c);
+    FN(wide_results)(b, p, q, at, of, backward, window, kind, way, finished, c - (1 + backward) * late);
+    if (backward) FN(wide_terms)(b, p, at, of, window, kind, middle, c - late);
+    FN(wide_omegas)(b, p, q, at, of, window, newest, c);
 }
 
-/* A column of n lanes, whose stages ask which slabs exist, or do not. */
-CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, int backward, int window, int kind, int way, int ask) {
+/* A column, whose stages ask which slabs exist, or do not. */
+CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, int backward, int window, int kind, int way, int ask) {
     enum { STEP = FN(WIDE_STEP) };
     const int ring_slabs = CYNORM_WIDE_RING(window);
     const int late = CYNORM_LATE(window / 2), all = (1 + backward) * late; /* slabs between a slab's square and its result */
@@ -165,7 +165,7 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, i
         }
 #define PLACE(v) (kept + ((v) & (ring_slabs - 1)))
 #define ONE(places, newest, middle, finished)                                                                               \
-    FN(wide_step)(b, &p, places, &at, n, backward, window, kind, way, FN(SLABS_##newest), FN(SLABS_##middle),               \
+    FN(wide_step)(b, &p, places, &at, of, backward, window, kind, way, FN(SLABS_##newest), FN(SLABS_##middle),               \
                   FN(SLABS_##finished), c)
 #define STEPS(until, newest, middle, finished)                                                                              \
     for (; c < (until); c += STEP) {                                                                                        \
@@ -208,7 +208,7 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, i
         const int beta = cynorm_beta_kind(b.q.beta);                                                                        \
         for (; from < to; from += 64) {                                                                                     \
             const int64_t lanes = from + 64 < to ? VL : (to - from) / (int64_t)sizeof(real);                                \
-            FN(wide_column)(&b, from, lanes, backward, window, beta, way, 1);                                               \
+            FN(wide_column)(&b, from, (slice_t){CYNORM_COMPUTE, FN(ALL), lanes}, backward, window, beta, way, 1);                                               \
         }                                                                                                                   \
     }
 #define CYNORM_WIDE_LOOP(window, name, direction, backward, kind, way)                                                      \
@@ -219,7 +219,7 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, int64_t n, i
         const int whole =                                                                                                   \
             !b.first && !b.finish[0] && b.finish[1] == b.end && FN(whole_steps)(b.end, window / 2, backward);               \
         for (; whole && from + 64 <= to; from += 64)                                                                        \
-            FN(wide_column)(&b, from, VL, backward, window, beta, CYNORM_COLUMN_##way, 0);                                  \
+            FN(wide_column)(&b, from, (slice_t){CYNORM_COMPUTE, FN(ALL), VL}, backward, window, beta, CYNORM_COLUMN_##way, 0);                                  \
         if (from < to) FN(wide_##direction##window)(&b, from, to, CYNORM_COLUMN_##way);                                     \
     }
 #define CYNORM_WIDE_WAYS(T, direction, window, name, kind, together)                                                        \

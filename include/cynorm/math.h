@@ -1,7 +1,7 @@
 /* Vector arithmetic that belongs to no operator: fma, estimates, x^-beta. A template, see types.h. */
 
 /* ---- what differs between instruction sets; of the min and max of two, the second is the answer beside a NaN, so that
- * clip keeps one; CYNORM_ESTIMATES: their bits, or 0 ---- */
+ * clip keeps one; CYNORM_ESTIMATES: the bits that they have at least, or 0 ---- */
 
 #if defined(__AVX512F__)
 #if CYNORM_DOUBLE

@@ -465,11 +465,13 @@ CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int s
     else FN(put)(p, v, dtype, n);
 }
 
-/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones. */
+/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones; where two
+ * of float16 are, one after the other. */
 enum { FN(EVEN), FN(ODD), FN(ALL) };
 
 CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
 #if !CYNORM_DOUBLE
+    if (part != FN(ALL) && dtype == CYNORM_F16) return FN(load_f16)(p + (part == FN(ODD)) * (int)sizeof(hvec));
     if (part != FN(ALL)) return FN(get_half)(p, part == FN(ODD));
 #endif
     (void)part;
@@ -487,15 +489,20 @@ CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int stream
     (void)even, (void)part;
 }
 
+#if !CYNORM_DOUBLE && defined(__AVX512BW__)
+static inline __m512i FN(both_f16)(vec first, vec second) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)FN(pack_f16)(first)), (__m256i)FN(pack_f16)(second), 1);
+}
+#endif
+
 /* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
 CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
     const int size = (int)cynorm_itemsize(dtype), vectors = 64 / size / VL;
 #if !CYNORM_DOUBLE && defined(__AVX512BW__)
     /* two vectors of half the size leave as one: a line that is written in parts leaves the core in parts */
     if (size == 2) {
-        __m512i both = dtype == CYNORM_BF16
-                           ? FN(high_halves)(FN(round_bf16)(v[0]), FN(round_bf16)(v[1]))
-                           : _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)FN(pack_f16)(v[0])), (__m256i)FN(pack_f16)(v[1]), 1);
+        __m512i both = dtype == CYNORM_BF16 ? FN(high_halves)(FN(round_bf16)(v[0]), FN(round_bf16)(v[1]))
+                                            : FN(both_f16)(v[0], v[1]);
         if (streaming) _mm512_stream_si512((__m512i *)p, both);
         else _mm512_storeu_si512(p, both);
         return;
