@@ -7,6 +7,7 @@ import cynorm
 from benchmarks import measure
 from benchmarks.problems import parse
 from benchmarks.report import Progress
+from cynorm import _dispatch
 
 
 @dataclass
@@ -47,11 +48,17 @@ def run(cases, peers, title):
     parser.add_argument("--seconds", type=float, default=1.0, help="for each case")
     parser.add_argument("--match", default="", help="only cases whose words contain this")
     own = parser.parse_args()
+    try:
+        own.threads = _dispatch.checked_threads(own.threads, "--threads")
+    except ValueError as error:
+        parser.error(str(error))
+    cases = [case for case in cases if own.match in case.words]
+    if not cases:
+        parser.error(f"no case has {own.match!r} among its words")
     suite = measure.Suite(["cynorm", *peers], own.threads)
     print(title, "--", ", ".join(f"{name} {version}" for name, version in suite.versions().items()))
     print(_COLUMNS.format("problem", "shape", "ms", "GB/s", "of limit", "fastest peer", "spread", ""))
     short = 0
-    cases = [case for case in cases if own.match in case.words]
     progress = Progress(len(cases))
     for case in cases:
         progress.step(case.words)

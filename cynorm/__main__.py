@@ -1,10 +1,4 @@
-"""python -m cynorm: the normalization layers of AlexNet, GoogLeNet and ResNet-50, timed and checked on this machine.
-
-GB/s counts the least traffic there is: forward reads src and writes dst, backward reads src and diff_dst and writes
-diff_src. "of limit" compares with a plain stream of the same bytes, timed in turn with the operator. The error is the
-largest one against the formula in float64, of the first and the last image (of batch norm: channel), in units in the last place
-of the sum of the magnitudes of all its terms.
-"""
+"""What `python -m cynorm` runs."""
 
 import argparse
 import functools
@@ -17,6 +11,13 @@ import numpy as np
 import cynorm
 from cynorm import _dispatch
 from cynorm.bandwidth import stream_pass
+
+TITLE = "The normalization layers of AlexNet, GoogLeNet and ResNet-50, timed and checked on this machine."
+NOTE = """GB/s counts the least traffic there is: forward reads src and writes dst, backward reads src and diff_dst and writes
+diff_src. "of limit" compares with a plain stream of the same bytes, timed in turn with the operator. The error is the
+largest one against the formula in float64, of the first and the last image (of batch norm: channel), in units in the last place
+of the sum of the magnitudes of all its terms.
+"""
 
 LRN_LAYERS = {
     "AlexNet norm1": (96, 55, 55),
@@ -40,7 +41,7 @@ HEADING = ("", "layer", "shape", "type", "layout", "pass", "ms", "GB/s", "of lim
 
 def main(arguments=None):
     """Run the command line."""
-    parser = argparse.ArgumentParser("python -m cynorm", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser("python -m cynorm", description=TITLE)
     parser.add_argument("--quick", action="store_true", help="small batches: a few seconds")
     parser.add_argument("--config", action="store_true", help="only print how cynorm was built and runs")
     parser.add_argument("--threads", type=int, help="default: OMP_NUM_THREADS, else every CPU")
@@ -55,7 +56,7 @@ def main(arguments=None):
             parser.error(str(error))
     print(f"cynorm {cynorm.__version__}, {cynorm.isa()}, threads: {cynorm.get_num_threads()}\n")
     run("quick" if options.quick else "full")
-    print("\n" + __doc__.split("\n\n")[1], end="")
+    print("\n" + NOTE, end="")
 
 
 def run(mode):

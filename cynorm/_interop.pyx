@@ -9,10 +9,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 # DLPack's ABI, https://dmlc.github.io/dlpack/latest/c_api.html; before version 1.0 a capsule held the first struct only
 cdef enum:
-    DL_CPU = 1
     DL_READ_ONLY = 1
     DL_COPIED = 2
     DL_MAJOR = 1
+
+# The devices whose memory the CPU reads: itself, pinned for CUDA or for ROCm, CUDA's managed.
+cdef tuple ON_HOST = (1, 3, 11, 13)
 
 ctypedef struct DLDataType:
     uint8_t code, bits
@@ -103,7 +105,7 @@ def from_dlpack(obj, writing):
     if hasattr(obj, "is_neg") and obj.is_neg():  # PyTorch hands out the memory all the same
         raise BufferError("its elements are stored with the other sign; resolve_neg() copies them")
     device = obj.__dlpack_device__()
-    if device[0] != DL_CPU:
+    if device[0] not in ON_HOST:
         raise BufferError(f"its memory is on device {tuple(map(int, device))}, not on the CPU; copy it there first")
     try:
         capsule = obj.__dlpack__(max_version=(DL_MAJOR, 0))
@@ -133,6 +135,8 @@ cdef object as_array(object obj, str name, bint writing):
     if hasattr(obj, "__dlpack__") and not shares:
         try:
             return from_dlpack(obj, writing)
+        except MemoryError:
+            raise
         except Exception as error:
             raise TypeError(f"{name} must share its memory, got {type(obj).__name__} that does not: {error}") from error
     if writing and not shares and not PyObject_CheckBuffer(obj):
@@ -140,5 +144,8 @@ cdef object as_array(object obj, str name, bint writing):
                         f"protocol, got {type(obj).__name__}")
     try:
         return np.asarray(obj)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name} must be an array of numbers: {error}") from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name} must be an array of numbers: {error}") from None

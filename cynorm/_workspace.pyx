@@ -8,6 +8,7 @@ cimport numpy as cnp
 import numpy as np
 
 from cynorm._messages import shown
+from cynorm._parameters import choice
 
 from cynorm._kernels cimport cynorm_itemsize, cynorm_tensor
 from cynorm._tensor cimport dtype_name, real_dtype, same_kind, shape_of
@@ -23,11 +24,7 @@ cdef extern from *:
 
 
 cdef object checked_cache(object cache):
-    if not isinstance(cache, str):
-        raise TypeError(f"cache must be 'auto', 'always' or 'never', got {shown(cache)}")
-    if cache not in ("auto", "always", "never"):
-        raise ValueError(f"cache must be 'auto', 'always' or 'never', got {cache!r}")
-    return cache
+    return choice("cache", cache, ("auto", "always", "never"))
 
 
 cdef Workspace checked_workspace(object workspace):

@@ -161,7 +161,8 @@ def _batch_norm(
 ) -> BatchNorm:
     if isinstance(fused_activation, str):
         name = fused_activation.lower().removeprefix("dml_operator_activation_")
-        fused_activation = choice("fused_activation", name, tuple(_ACTIVATIONS))
+        # a name of neither kind is shown as it was given
+        fused_activation = choice("fused_activation", name if name in _ACTIVATIONS else fused_activation, tuple(_ACTIVATIONS))
     elif not isinstance(fused_activation, Activation | None):
         raise TypeError(f"fused_activation must be an Activation, its name or None, got {shown(fused_activation)}")
     return BatchNorm(epsilon=epsilon, axes=axes, activation=fused_activation)

@@ -302,7 +302,7 @@ class memory_desc:
             try:
                 memory = memoryview(buffer)
             except TypeError:
-                raise TypeError(f"buffer must share its memory, got {shown(buffer)}") from None
+                raise TypeError(f"buffer must be bytes, a bytearray, a memoryview or an array, got {shown(buffer)}") from None
             held, contiguous = memory.nbytes, memory.contiguous
         if not contiguous:
             raise ValueError(f"buffer must be contiguous, got {shown(buffer)}")
@@ -379,10 +379,10 @@ def _workspace_desc(pd: _Descriptor, **options: Any) -> memory_desc:
     return memory_desc((nbytes,), data_type.u8, "a") if nbytes else _NO_MEMORY
 
 
-def _require_type(desc: memory_desc, allowed: tuple[data_type, ...]) -> None:
+def _require_type(desc: memory_desc, allowed: tuple[data_type, ...], besides: str = "") -> None:
     if desc.data_type not in allowed:
         names = ", ".join(kind.name for kind in allowed)
-        raise TypeError(f"src_desc must be of type {names}, got {desc.data_type.name}")
+        raise TypeError(f"src_desc must be of type {names}{besides}, got {desc.data_type.name}")
 
 
 def _require_hint(pd: Any, primitive: Any, *names: str) -> None:
@@ -559,8 +559,10 @@ class _Descriptor:
     @functools.cached_property
     def impl_info_str(self) -> str:
         """Name of the implementation, such as ``"lrn_across:plain:f32:x86-64-v4"``."""
-        # Never touched, so never backed by memory.
-        return self._op.implementation(**self._geometry.arguments(("src",), (self.src_desc.empty(),)))
+        # One element stands for all, as none is looked at.
+        shape, strides = self.src_desc.shape, self.src_desc.byte_strides
+        src = np.lib.stride_tricks.as_strided(np.empty(1, self.src_desc.dtype), shape, strides)
+        return self._op.implementation(**self._geometry.arguments(("src",), (src,)))
 
 
 # Equal parameters share one operator, so that a workspace is recognized at a glance.
@@ -774,7 +776,7 @@ class _BatchNormalizationDescriptor(_Descriptor):
 
     def _verify_parameters(self) -> None:
         object.__setattr__(self, "epsilon", finite("epsilon", self.epsilon))
-        allowed = f"made of {', '.join(str(flag.name) for flag in _ALL_FLAGS)}"
+        allowed = f"made of {', '.join(str(flag.name) for flag in normalization_flags if flag)}"
         try:
             number = index(self.flags)
         except TypeError:
@@ -886,7 +888,10 @@ class batch_normalization_forward(_primitive):
             self._verify_parameters()
             inference = self.prop_kind == prop_kind.forward_inference
             quantizable = inference and self._uses(normalization_flags.use_global_stats)
-            _require_type(self.src_desc, (*_FLOATS, data_type.s8) if quantizable else _FLOATS)
+            if quantizable:
+                _require_type(self.src_desc, (*_FLOATS, data_type.s8))
+            else:
+                _require_type(self.src_desc, _FLOATS, " (s8 in forward_inference with use_global_stats)")
 
         @functools.cached_property
         def workspace_desc(self) -> memory_desc:

@@ -269,8 +269,7 @@ def fused_batch_norm(
     bn = _batch_norm(arrays, data_format, epsilon, reads_statistics)
     if not is_training:
         y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
-        mean, variance = mean.copy(), variance.copy()
-        return FusedBatchNorm(y, mean, variance, mean, variance, _EMPTY)
+        return FusedBatchNorm(y, mean.copy(), variance.copy(), mean.copy(), variance.copy(), _EMPTY)
     # Running statistics that take the whole of this batch are its own, with Bessel's correction.
     if reads_statistics:
         batch_mean, batch_variance = mean.copy(), variance.copy()

@@ -35,7 +35,7 @@ Pixels = npt.NDArray[np.floating[Any]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "photo", nargs="?", type=Path, help="default: a photograph that comes with matplotlib"
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cynorm
-from benchmarks import check, measure, picture, problems, report, sweeps, tensors
+from benchmarks import check, measure, picture, problems, report, sweeps, targets, tensors
 from benchmarks.__main__ import main
 from benchmarks.descriptor import Descriptor
 from benchmarks.peers import PEERS, Refused, library, onednn
@@ -565,6 +565,14 @@ def test_sweep_rows_are_drawn(tmp_path):
     assert (tmp_path / "sweep.png").stat().st_size > 1000
     with pytest.raises(ValueError, match="nothing to draw"):
         picture.draw([], tmp_path / "none.png")
+
+
+@pytest.mark.parametrize("argument, message", [("--match=nosuch", "no case has 'nosuch'"), ("--threads=0", "--threads must be")])
+def test_targets_refuse_what_would_measure_nothing(argument, message, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["targets", argument])
+    with pytest.raises(SystemExit):
+        targets.run([], [], "title")
+    assert message in capsys.readouterr().err
 
 
 def importable(name):

@@ -1,5 +1,6 @@
 """What an installation says of itself."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import cynorm
 import cynorm.config
+from cynorm import __main__ as command_line
 from cynorm.__main__ import main
 
 
@@ -45,6 +47,26 @@ def test_modules_of_other_libraries_are_there_without_an_import():
 def test_headers_and_declarations_are_installed():
     assert Path(cynorm.get_include(), "cynorm", "cynorm.h").is_file()
     assert Path(cynorm.__file__).with_name("_kernels.pxd").is_file()
+
+
+def test_the_command_line_without_docstrings():
+    command = [sys.executable, "-OO", "-m", "cynorm", "--config"]
+    assert "isa" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_table_of_layers(capsys, monkeypatch):
+    """Every layer, in each type, layout and pass, as far from the formula as README says."""
+    of_lrn, of_batch_norm = {"AlexNet": (24, 9, 7)}, {"ResNet-50": (32, 6, 5)}
+    for name, value in (("LRN_LAYERS", of_lrn), ("BATCH_NORM_LAYERS", of_batch_norm), ("TENSOR_NBYTES", {"quick": 1 << 16}),
+                        ("SECONDS", {"quick": 0.0})):  # fmt: skip
+        monkeypatch.setattr(command_line, name, value)
+    main(["--quick"])
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if re.match(r" *\d+/20 ", line)]
+    assert [row[0] for row in rows] == [f"{i}/20" for i in range(1, 21)]
+    for row in rows:
+        assert 0 < float(row[-2]) <= (1 if "bf16" in row else 16 if "batch_norm" in row[-1] else 8), row
+    assert any("20 rows in" in line for line in lines) and "GB/s counts" in "\n".join(lines)
 
 
 @pytest.mark.parametrize("threads", ["0", "-1", "two"])

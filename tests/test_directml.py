@@ -647,9 +647,12 @@ def test_epsilon_is_checked(operator, epsilon, error):
 @pytest.mark.parametrize("operator", ["batch_normalization", "batch_normalization_training"])
 def test_unknown_activations_are_refused(operator):
     with pytest.raises(
-        ValueError, match="^fused_activation must be one of 'identity', .*, got 'dml_operator_conv"
+        ValueError, match="^fused_activation must be one of 'identity', .*, got 'DML_OPERATOR_CONV"
     ):
         call(operator, fused_activation="DML_OPERATOR_CONVOLUTION")
+    for name in "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU", "DML_ACTIVATION_RELU":
+        with pytest.raises(ValueError, match=f"^fused_activation must be one of .*, got '{name}'"):
+            call(operator, fused_activation=name)
     with pytest.raises(TypeError, match="^fused_activation must be an Activation, its name or None, got 3"):
         call(operator, fused_activation=3)
 

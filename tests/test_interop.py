@@ -118,7 +118,10 @@ def test_flat_buffers():
 def test_read_only_memory_is_read_and_not_written():
     read_only = SRC.copy()
     read_only.flags.writeable = False
-    for wrap in (Interface, memoryview, DLPack):
+    wrappers = [Interface, memoryview]
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # before, NumPy's DLPack had no word for it
+        wrappers.append(DLPack)
+    for wrap in wrappers:
         np.testing.assert_array_equal(LRN.forward(wrap(read_only)), LRN.forward(SRC))
         with pytest.raises(ValueError, match="out must be writable"):
             LRN.forward(SRC, out=wrap(read_only))
@@ -136,6 +139,41 @@ def test_other_devices_and_data_types_are_refused():
     for dtype in ("int8", "int32", "uint8", "complex64", "bool"):
         with pytest.raises(TypeError, match=rf"^src must be float32, .*got dtype\('{dtype}'\)$"):
             LRN.forward(DLPack(SRC.astype(dtype)))
+
+
+@pytest.mark.parametrize("device", [(3, 0), (11, 1), (13, 0)], ids=str)
+def test_memory_that_devices_share_is_read_in_place(device):
+    """Pinned for CUDA or ROCm, or managed: NumPy's from_dlpack takes it, too."""
+    tensor = DLPack(SRC)
+    tensor.device = device
+    np.testing.assert_array_equal(LRN.forward(tensor), LRN.forward(SRC))
+
+
+class Failing:
+    """Cannot be made an array."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __array__(self, *args, **kwargs):
+        raise self.error
+
+
+class FailingDLPack(DLPack):
+    def __dlpack__(self, **options):
+        raise MemoryError
+
+
+def test_what_fails_is_told_by_name():
+    """Whatever an exporter raises, and however that is made."""
+    for error in UnicodeDecodeError("utf-8", b"a", 0, 1, "why"), RuntimeError("why"), ValueError("why", 2):
+        with pytest.raises(ValueError, match="^src must be an array of numbers: .*why"):
+            LRN.forward(Failing(error))
+    with pytest.raises(TypeError, match="^src must be an array of numbers: why"):
+        LRN.forward(Failing(TypeError("why")))
+    for exporter in Failing(MemoryError()), FailingDLPack(SRC):
+        with pytest.raises(MemoryError):
+            LRN.forward(exporter)
 
 
 def test_copies_are_read_and_not_written():

@@ -286,6 +286,23 @@ def test_refuses_two_uses_at_once():
     lrn.forward(src, workspace=workspace)
 
 
+def test_a_call_that_runs_holds_its_workspace_and_no_other_thread():
+    """While one thread computes, others run Python; its workspace refuses them."""
+    src, small = draw((8, 64, 56, 56)), draw((1, 8, 2, 2))
+    lrn, workspace = cynorm.LRN(31, 1.0), cynorm.Workspace(cache="always")
+    computing = threading.Thread(target=lambda: [lrn.forward(src, workspace=workspace, num_threads=1) for _ in range(20)])
+    computing.start()
+    refused = 0
+    while computing.is_alive() and not refused:
+        try:
+            lrn.forward(small, workspace=workspace)
+        except RuntimeError as error:
+            assert "workspace is in use" in str(error)
+            refused += 1
+    computing.join()
+    assert refused
+
+
 def test_zero_sized():
     src = np.zeros((0, 8, 5, 6), np.float32)
     workspace = cynorm.Workspace(cache="always")

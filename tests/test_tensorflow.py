@@ -1,6 +1,7 @@
 """cynorm.tensorflow against TensorFlow's formulas, its error texts and, where installed, TensorFlow."""
 
 import inspect
+import itertools
 import os
 import re
 import tracemalloc
@@ -252,6 +253,7 @@ def test_results_are_no_arguments():
     x, one = np.ones((2, 2, 2, 3), np.float32), np.ones(3, np.float32)
     result = ours.fused_batch_norm(x, one, one, one, one, is_training=False)
     assert not any(np.shares_memory(part, one) for part in result)
+    assert not any(np.shares_memory(*pair) for pair in itertools.combinations(result, 2))
 
 
 def test_running_statistics_given_are_not_changed():

@@ -81,7 +81,34 @@ def test_set_num_threads_is_the_default_of_calls():
             assert cynorm.get_num_threads() == num_threads
             assert_same_bits(cynorm.LRN().forward(src), expected)
     finally:
-        cynorm.set_num_threads(before)
+        cynorm.set_num_threads(None)
+    assert cynorm.get_num_threads() == before
+
+
+COUNT_THREADS = """
+import os, sys
+import numpy as np
+import cynorm
+
+def more(shape, **options):
+    cynorm.lrn(np.ones(shape, np.float32), **options)
+    return len(os.listdir("/proc/self/task")) - before
+
+large, small = (8, 64, 40, 40), (1, 16, 5, 5)
+before = len(os.listdir("/proc/self/task"))
+cynorm.set_num_threads(1)
+print(more(large), more(small, num_threads=3), more(large, num_threads=3))
+cynorm.set_num_threads(5)
+print(more(small), more(large))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")
+def test_calls_take_as_many_threads_as_they_are_told():
+    """Those of the call, else those that were set; a small call has one."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == ["0", "0", "2", "2", "4"]
 
 
 # ------------------------------------------------------------------------------------------------------------

