@@ -6,11 +6,12 @@ from libc.math cimport isfinite
 from cynorm cimport _batch_norm, _lrn
 from cynorm._kernels cimport (
     CYNORM_ACTIVATIONS, CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_ADD,
-    CYNORM_BN_BACKWARD_INFERENCE, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE,
-    CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_KEPT_SHIFT, CYNORM_BN_MASK, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW,
-    CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_SHIFT, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE,
-    CYNORM_BN_VIEWS, CYNORM_F32, CYNORM_F64, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8,
-    cynorm_api, cynorm_bn_call,
+    CYNORM_BN_BACKWARD_INFERENCE, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DIFF_SCALE, CYNORM_BN_DIFF_SHIFT,
+    CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_KEPT_MEAN, CYNORM_BN_KEPT_SHIFT,
+    CYNORM_BN_MASK, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_RUNNING_MEAN,
+    CYNORM_BN_RUNNING_VARIANCE, CYNORM_BN_SHIFT, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE, CYNORM_BN_VIEWS,
+    CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8,
+    cynorm_api, cynorm_bn, cynorm_bn_call,
 )
 from cynorm._tensor cimport same_shape
 
@@ -102,13 +103,23 @@ cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const 
 
 # ---- BN ----
 
-cdef cynorm_bn_call of_its_kind(const cynorm_bn_call *call) noexcept nogil:
-    """Without the tensors that such a call does not use."""
+cdef cynorm_bn_call used_of(const cynorm_bn *p, const cynorm_bn_call *call) noexcept nogil:
+    """The call without the tensors that its pass, or its activation, does not use."""
     cdef cynorm_bn_call used = call[0]
     if call.kind in (CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_FORWARD_INFERENCE):
         used.data[CYNORM_BN_DIFF_DST] = used.data[CYNORM_BN_DIFF_ADD] = NULL
+        used.parameter[CYNORM_BN_DIFF_SCALE] = used.parameter[CYNORM_BN_DIFF_SHIFT] = NULL
     else:
         used.data[CYNORM_BN_ADD] = NULL
+    if call.kind != CYNORM_BN_FORWARD_TRAINING:
+        used.parameter[CYNORM_BN_RUNNING_MEAN] = used.parameter[CYNORM_BN_RUNNING_VARIANCE] = NULL
+        used.parameter[CYNORM_BN_KEPT_MEAN] = used.parameter[CYNORM_BN_KEPT_SHIFT] = NULL
+    if call.kind == CYNORM_BN_FORWARD_INFERENCE:
+        used.parameter[CYNORM_BN_MEAN_LOW] = used.parameter[CYNORM_BN_RSTD] = NULL
+    if p.activation != CYNORM_RELU:
+        used.data[CYNORM_BN_MASK] = NULL
+    if p.activation in (CYNORM_IDENTITY, CYNORM_RELU):
+        used.data[CYNORM_BN_VALUE] = NULL
     return used
 
 
@@ -161,7 +172,7 @@ cdef int check_statistics(const cynorm_bn_call *call, const cynorm_tensor *src) 
 
 
 cdef int batch_norm(const cynorm_bn *p, const cynorm_bn_call *call, int num_threads) noexcept nogil:
-    cdef cynorm_bn_call used = of_its_kind(call)
+    cdef cynorm_bn_call used = used_of(p, call)
     cdef int status = check_batch_norm(p, &used)
     if status != CYNORM_OK:
         return status
@@ -169,7 +180,7 @@ cdef int batch_norm(const cynorm_bn *p, const cynorm_bn_call *call, int num_thre
 
 
 cdef int64_t batch_norm_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *strides) noexcept nogil:
-    cdef cynorm_bn_call used = of_its_kind(call)
+    cdef cynorm_bn_call used = used_of(p, call)
     cdef int status = check_batch_norm(p, &used)
     return status if status != CYNORM_OK else _batch_norm.bn_mask(p, &used, strides)
 

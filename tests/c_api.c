@@ -165,6 +165,16 @@ static void other_diff_add(cynorm_bn_call *c, cynorm_tensor *t) { t->dtype = CYN
 static void kept_shift(cynorm_bn_call *c, cynorm_tensor *t) {
     (void)t, c->parameter[CYNORM_BN_KEPT_SHIFT] = c->parameter[CYNORM_BN_MEAN];
 }
+static void unused(cynorm_bn_call *c, cynorm_tensor *t) {
+    const int forward = c->kind < CYNORM_BN_BACKWARD_TRAINING;
+    t->data = NULL, c->data[CYNORM_BN_MASK] = c->data[CYNORM_BN_VALUE] = t;
+    if (forward) c->data[CYNORM_BN_DIFF_ADD] = c->parameter[CYNORM_BN_DIFF_SCALE] = c->parameter[CYNORM_BN_DIFF_SHIFT] = t;
+    else c->data[CYNORM_BN_ADD] = t;
+    if (c->kind != CYNORM_BN_FORWARD_TRAINING)
+        c->parameter[CYNORM_BN_RUNNING_MEAN] = c->parameter[CYNORM_BN_RUNNING_VARIANCE] = c->parameter[CYNORM_BN_KEPT_MEAN] =
+            c->parameter[CYNORM_BN_KEPT_SHIFT] = t;
+    if (c->kind == CYNORM_BN_FORWARD_INFERENCE) c->parameter[CYNORM_BN_MEAN_LOW] = c->parameter[CYNORM_BN_RSTD] = t;
+}
 static void no_mask_data(cynorm_bn_call *c, cynorm_tensor *t) { t->data = NULL, c->data[CYNORM_BN_MASK] = t; }
 static void other_kind(cynorm_bn_call *c, cynorm_tensor *t) { (void)t, c->kind = (cynorm_bn_pass)9; }
 static void other_vector(cynorm_bn_call *c, cynorm_tensor *t) {
@@ -176,6 +186,8 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
     static const struct { cynorm_bn_pass kind; cynorm_activation activation; spoil_call spoil; } cases[] = {
         {TRAINING, CYNORM_RELU, as_it_is}, {INFERENCE, CYNORM_RELU, as_it_is},
         {BACKWARD_TRAINING, CYNORM_IDENTITY, as_it_is}, {BACKWARD_INFERENCE, CYNORM_IDENTITY, as_it_is},
+        {TRAINING, CYNORM_IDENTITY, unused}, {INFERENCE, CYNORM_IDENTITY, unused},
+        {BACKWARD_TRAINING, CYNORM_IDENTITY, unused}, {BACKWARD_INFERENCE, CYNORM_IDENTITY, unused},
         {TRAINING, CYNORM_IDENTITY, no_dst}, {BACKWARD_TRAINING, CYNORM_IDENTITY, no_diff_dst},
         {BACKWARD_TRAINING, CYNORM_RELU, as_it_is}, {INFERENCE, CYNORM_IDENTITY, no_variance},
         {BACKWARD_INFERENCE, CYNORM_IDENTITY, no_variance}, {TRAINING, CYNORM_RELU, no_mask_data},

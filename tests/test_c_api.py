@@ -158,7 +158,7 @@ def test_statuses(c_api):
     bad_tensor, mismatch, bad_parameter = -2, -3, -4
     assert c_api.statuses() == (0, *2 * [bad_tensor], *4 * [mismatch], *3 * [bad_parameter])
     assert c_api.batch_norm_statuses() == (
-        4 * [0] + 7 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
+        8 * [0] + 7 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
     )  # fmt: skip
 
 

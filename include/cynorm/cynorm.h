@@ -153,7 +153,7 @@ enum {
     CYNORM_BN_DIFF_SCALE, CYNORM_BN_DIFF_SHIFT, CYNORM_BN_PARAMETERS
 };
 
-/* One call; NULL where a tensor is absent. What a pass does not use is not looked at.
+/* One call; NULL where a tensor is absent. What a pass or an activation does not use is not looked at.
  *
  *                        must be given                              written besides DST, where given
  *   forward training     SRC DST                                    MEAN VARIANCE RUNNING_*, MEAN_LOW RSTD KEPT_*, MASK VALUE
