@@ -26,7 +26,7 @@ typedef struct {
     const cynorm_lrn_tile *t;
     int slabs;              /* of a block */
     int streaming, seamed, staged; /* whether dst goes past the cache as it is made, across lines, or through the stage */
-    int together;           /* whether rows lie side by side: as many slabs as the stage holds then leave at once */
+    int together;           /* whether rows lie side by side: short ones then leave by several blocks at once */
     int64_t overlap, row;   /* bytes that a row begins before the tile's; of a row, */
     int64_t pitch;          /* and from one to the next in the stage */
     int64_t most, sent;     /* slabs that the stage holds; the first of them */
@@ -155,8 +155,9 @@ static void FN(send_joint)(char *line, const char *row_end, const char *next, in
     cynorm_stream_line(line, both + 64 - n);
 }
 
-/* After a block, by which dst is made up to slab `done`: what the stage holds, as pieces. Where rows lie side by side,
- * they are one piece of memory, cut where lines begin; else each row is one. */
+/* After a block, by which dst is made up to slab `done`: what the stage holds, as pieces. Each row is one, but for lines that it
+ * shares with the next one where these lie side by side; or, of short ones that do, all are one piece of memory, cut where lines
+ * begin. */
 static void FN(leave_stage)(out_t *o, int64_t done) {
     const cynorm_lrn_tile *t = o->t;
     const int64_t slabs = done - o->sent, row = o->row;
