@@ -6,7 +6,7 @@ import inspect
 import math
 import operator
 import re
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -29,14 +29,18 @@ class Immutable:
     """Compared, hashed, pickled and shown by its arguments: the slots whose names have no underscore in front."""
 
     __slots__: tuple[str, ...] = ("__weakref__",)
+    _names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        slots = (name for base in reversed(cls.__mro__) for name in getattr(base, "__slots__", ()))
+        cls._names = tuple(name for name in slots if name[0] != "_")
 
     def _keep(self, **values: object) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _arguments(self) -> tuple[tuple[str, Any], ...]:
-        slots = (name for cls in reversed(type(self).__mro__) for name in getattr(cls, "__slots__", ()))
-        return tuple((name, getattr(self, name)) for name in slots if name[0] != "_")
+        return tuple((name, getattr(self, name)) for name in self._names)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Immutable):

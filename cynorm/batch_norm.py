@@ -204,9 +204,7 @@ class BatchNorm(Immutable):
     ) -> None:
         parsed = None
         if axes is None:
-            layout = "NCHW" if layout is None else layout
-            parsed = parse(layout)
-            layout = str.__str__(layout)  # of a member of an enumeration, too, its value
+            layout, parsed = parse("NCHW" if layout is None else layout)
         else:
             for name, value in (("layout", layout), ("channels", channels)):
                 if value is not None:

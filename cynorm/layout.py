@@ -26,16 +26,17 @@ LAYOUTS: dict[str, Axes] = {
 }
 
 
-def parse(layout: str) -> Axes:
-    """The axes of a layout; a ValueError with the nearest spelling for an unknown one.
+def parse(layout: str) -> tuple[str, Axes]:
+    """The name of a layout, a plain string, and its axes; a ValueError with the nearest spelling for an unknown one.
 
     Examples
     --------
-    >>> parse("NHWC").channel
+    >>> name, axes = parse("NHWC")
+    >>> axes.channel
     3
     """
     if not isinstance(layout, str):
         raise TypeError(f"layout must be one of {', '.join(LAYOUTS)}, got {shown(layout)}")
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}{hint(layout, LAYOUTS)}")
-    return LAYOUTS[layout]
+    return str.__str__(layout), LAYOUTS[layout]  # of a member of an enumeration, its value

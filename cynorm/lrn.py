@@ -101,14 +101,14 @@ class LRN(Immutable):
         window: Window = "onednn",
         divisor: float | None = None,
     ) -> None:
-        axes = parse(layout)
+        layout, axes = parse(layout)
         self._keep(
             local_size=integer("local_size", local_size),
             alpha=finite("alpha", alpha),
             beta=finite("beta", beta),
             k=finite("k", k),
             region=choice("region", region, _REGIONS),
-            layout=str.__str__(layout),  # of a member of an enumeration, too, its value
+            layout=layout,
             channels=None if channels is None else integer("channels", channels),
             window=choice("window", window, _WINDOWS),
             divisor=None if divisor is None else finite("divisor", divisor),

@@ -110,10 +110,7 @@ CYNORM_INLINE void FN(column_leave)(char *dst, char *before, char *even, const i
         FN(store)((real *)even, out);
         return;
     }
-    if (of.part == FN(ODD)) {
-        const vec first = FN(load)((const real *)even);
-        out = of.dtype == CYNORM_BF16 ? (vec)FN(halves)(first, out) : (vec)FN(both_f16)(first, out);
-    }
+    if (of.part == FN(ODD)) out = FN(line_of_parts)(FN(load)((const real *)even), out, of.dtype);
     if (way == CYNORM_COLUMN_PLAIN && of.part == FN(ALL)) FN(put)(dst, out, of.dtype, of.n);
     else if (way == CYNORM_COLUMN_PLAIN) memcpy(dst, &out, 64);
     else if (way == CYNORM_COLUMN_LINES) cynorm_stream(dst, &out, 64);

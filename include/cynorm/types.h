@@ -465,20 +465,22 @@ CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int s
     else FN(put)(p, v, dtype, n);
 }
 
-/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones; where two
- * of float16 are, one after the other. */
+/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones; with AVX-512 also
+ * two of float16, one after the other. */
 enum { FN(EVEN), FN(ODD), FN(ALL) };
 
 CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
 #if !CYNORM_DOUBLE
+#ifdef __AVX512BW__
     if (part != FN(ALL) && dtype == CYNORM_F16) return FN(load_f16)(p + (part == FN(ODD)) * (int)sizeof(hvec));
+#endif
     if (part != FN(ALL)) return FN(get_half)(p, part == FN(ODD));
 #endif
     (void)part;
     return FN(get)(p, dtype, n);
 }
 
-/* What is even waits for what is odd. */
+/* Of bfloat16: what is even waits for what is odd. */
 CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int streaming, int part, vec *even) {
 #if !CYNORM_DOUBLE
     if (part == FN(EVEN)) *even = v;
@@ -492,6 +494,11 @@ CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int stream
 #if !CYNORM_DOUBLE && defined(__AVX512BW__)
 static inline __m512i FN(both_f16)(vec first, vec second) {
     return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)FN(pack_f16)(first)), (__m256i)FN(pack_f16)(second), 1);
+}
+
+/* The inverse of get_part: the line that both parts are of. */
+CYNORM_INLINE vec FN(line_of_parts)(vec even, vec odd, int dtype) {
+    return dtype == CYNORM_BF16 ? (vec)FN(halves)(even, odd) : (vec)FN(both_f16)(even, odd);
 }
 #endif
 
