@@ -33,9 +33,9 @@ from cynorm._dispatch import isa
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_KEPT_AHEAD,
-    CYNORM_BN_MASK, CYNORM_BN_PACKED, CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F64, CYNORM_IDENTITY,
-    CYNORM_RELU, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass, cynorm_bn_tile, cynorm_bn_unit,
-    cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
+    CYNORM_BN_MASK, CYNORM_BN_PACKED, CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F64,
+    CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass,
+    cynorm_bn_tile, cynorm_bn_unit, cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
 )
 from cynorm._kernels cimport (
     CYNORM_BN_FORWARD_TRAINING as FORWARD_TRAINING,
@@ -57,11 +57,12 @@ from cynorm._kernels cimport (
     CYNORM_BN_PARAMETERS as PARAMETERS,
     CYNORM_BN_VIEWS as VIEWS,
 )
+from cynorm._interop cimport as_array
 from cynorm._tasks cimport (
     cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
 )
 from cynorm._tensor cimport (
-    aligned, ceil_div, check_layout, check_outputs, check_overlap, check_same, clear_bytes, describe, describe_output,
+    aligned, ceil_div, check_layout, check_outputs, check_same, clear_bytes, describe, describe_output,
     describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, round_up,
     same_memory, shape_of, short_name, total_bytes, zero_padding,
 )
@@ -122,7 +123,8 @@ cdef extern from *:
 # of which they have a part: hence the bounds.
 cdef int64_t streaming_from = min(max(cynorm_last_cache() // 4 * 3, STREAMING), MOST_STREAMING)
 
-# Arrays of one real per statistic, from CENTER on per coefficient; those from DIFF_SCALES on are of backward.
+# Arrays of one real per statistic; CENTER to BIAS, SLOPE and OFFSET per coefficient. Those from DIFF_SCALES on are of
+# backward.
 cdef enum:
     SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, NORM, GAIN, BIAS
     DIFF_SCALES, DIFF_SHIFTS, SLOPE, OFFSET, ARRAYS
@@ -536,7 +538,7 @@ cdef int64_t bn_mask(const cynorm_bn *p, const cynorm_bn_call *call, int64_t *st
     for i in range(plan.merged_count):
         merged[i] = bits
         bits *= plan.merged[i].extent
-    memset(strides, 0, AXES * sizeof(int64_t))
+    memset(strides, 0, call.data[CYNORM_BN_SRC].ndim * sizeof(int64_t))
     for i in range(plan.inner_count):
         j = plan.owner[i]
         strides[plan.inner_axes[i]] = merged[j]
@@ -638,8 +640,7 @@ cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
 cdef void shift(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
     cdef int i
     for i in range(CYNORM_BN_MASK):
-        if t.view[i].data != NULL:
-            t.view[i].data += by * axis.stride[i]
+        t.view[i].data += by * axis.stride[i]  # of what is absent, NULL, 0
     t.bit += by * axis.stride[CYNORM_BN_MASK]
 
 
@@ -651,8 +652,7 @@ cdef void shift_statistics(const plan_t *plan, cynorm_bn_tile *t, int64_t by) no
     if not plan.split:
         return
     for i in range(CYNORM_BN_MASK):
-        if t.view[i].data != NULL:
-            t.view[i].data += by / plan.split * (t.view[i].block - plan.split * axis.stride[i])
+        t.view[i].data += by / plan.split * (t.view[i].block - plan.split * axis.stride[i])
 
 
 cdef void shift_all(cynorm_bn_tile *t, const axis_t *axes, int count, int64_t index, int sign) noexcept nogil:
@@ -1174,6 +1174,10 @@ cdef class Problem:
             raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
         return array
 
+    cdef object whole(self, object given, str name, object array):
+        """The memory of what was given for a parameter, of which `array` may be a padded copy."""
+        return as_array(given, name, False) if self.padding() and given is not None else array
+
     cdef bint along_axes(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced,
                          unsigned *constant) noexcept:
         """Turn the strides of t, of a parameter's shape, into those along src's axes; `constant` as in `parameter`.
@@ -1262,11 +1266,13 @@ cdef class Problem:
         cdef cynorm_tensor src
         cdef int64_t elements, statistics = 1, size, parts = 0
         checked_cache(cache)
-        describe_shape(shape, dtype, &src)
+        describe_shape(shape, dtype, &src, not training)
         elements = elements_of(&src)
         size = real_size(src.dtype)
         for extent in self.statistics_shape(&src, self.reduced(&src, "shape")):
             statistics *= extent
+        if src.dtype == CYNORM_S8:
+            return 0
         if training:
             parts = SHIFT_ROW
         if self.p.activation == CYNORM_RELU:
@@ -1309,7 +1315,7 @@ cdef class Problem:
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
         valid = self.padding()
-        given_mean, given_variance = mean, variance
+        given_mean, given_variance, given_scale, given_shift = mean, variance, scale, shift
         out_mean = out_variance = array = None
         if training:
             p.momentum = momentum
@@ -1347,11 +1353,13 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d, not training)
             check_same(&d, "out", &x, "src")
+        whole_scale, whole_shift = self.whole(given_scale, "scale", scale), self.whole(given_shift, "shift", shift)
         if training:
-            check_outputs((src, add, scale, shift, array, out_mean, out_variance, running_mean, running_variance),
-                          FORWARD_ARRAYS, FORWARD_INPUTS)
+            check_outputs((src, add, whole_scale, whole_shift, array, out_mean, out_variance, running_mean,
+                           running_variance), FORWARD_ARRAYS, FORWARD_INPUTS)
         elif array is not None:
-            check_outputs((src, add, scale, shift, mean, variance, array), INFERENCE_ARRAYS, INFERENCE_INPUTS)
+            check_outputs((src, add, whole_scale, whole_shift, self.whole(given_mean, "mean", mean),
+                           self.whole(given_variance, "variance", variance), array), INFERENCE_ARRAYS, INFERENCE_INPUTS)
         call.parameter[MEAN] = &t[MEAN]
         call.parameter[VARIANCE] = &t[VARIANCE]
         if workspace is None:
@@ -1361,7 +1369,9 @@ cdef class Problem:
             workspace.acquire()
             try:
                 workspace.begin(&x, training)
-                if p.activation == CYNORM_RELU:
+                if x.dtype == CYNORM_S8:  # which has no backward
+                    pass
+                elif p.activation == CYNORM_RELU:
                     mask = x
                     part = workspace.part("mask", (bn_mask(&p, &call, mask.strides),), np.dtype(np.uint8))
                     mask.data = address(part)
@@ -1381,10 +1391,10 @@ cdef class Problem:
                     call.parameter[RSTD] = &kept[RSTD_ROW]
                     if keeps_shift:
                         call.parameter[KEPT_SHIFT] = &kept[SHIFT_ROW]
-                workspace.notes = add is not None, scale is not None, workspace.notes
+                workspace.notes = add is not None, scale is not None, shift is not None, workspace.notes
                 with nogil:
                     status = bn_run(&p, &call, valid, threads)
-                if status == 0:
+                if status == 0 and x.dtype != CYNORM_S8:
                     workspace.owner = owner
             finally:
                 workspace.release()
@@ -1411,6 +1421,7 @@ cdef class Problem:
         cdef int threads = requested_threads(num_threads), status, rows
         cdef int64_t valid
         array = add = None
+        given_mean, given_variance = mean, variance
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x)
         call.kind = BACKWARD_TRAINING if training else BACKWARD_INFERENCE
@@ -1456,14 +1467,15 @@ cdef class Problem:
             # a row of it is written before the same row of src is read for out
             add = describe_output(out_add, "out_add", &e)
             check_same(&e, "out_add", &x, "src")
-            check_overlap(add, src, "src", False, "out_add")
+            check_outputs((src, add), ("src", "out_add"), 0)
         to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE])
         to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT])
         diff_scale = self.output(to_scale, "out_scale", padded_scale, &x, reduced, &t[DIFF_SCALE])
-        if shift is None:
-            shift, padded_shift = scale, padded_scale
-        diff_shift = self.output(to_shift, "out_shift", padded_shift, &x, reduced, &t[DIFF_SHIFT])
-        check_outputs((src, diff_dst, padded_scale, padded_shift, mean, variance, array, add, to_scale, to_shift),
+        diff_shift = self.output(to_shift, "out_shift", padded_scale if shift is None else padded_shift, &x, reduced,
+                                 &t[DIFF_SHIFT])
+        check_outputs((src, diff_dst, self.whole(scale, "scale", padded_scale),
+                       self.whole(shift, "shift", padded_shift), self.whole(given_mean, "mean", mean),
+                       self.whole(given_variance, "variance", variance), array, add, to_scale, to_shift),
                       BACKWARD_ARRAYS, BACKWARD_INPUTS)
         call.parameter[DIFF_SCALE] = &t[DIFF_SCALE]
         call.parameter[DIFF_SHIFT] = &t[DIFF_SHIFT]
@@ -1474,19 +1486,20 @@ cdef class Problem:
             workspace.acquire()
             try:
                 workspace.match(owner, &x, training)
-                has_add, has_scale, bits = workspace.notes
+                has_add, has_scale, has_shift, bits = workspace.notes
                 if has_scale and scale is None:
                     raise ValueError("scale must be given, as it was to the forward call, got None")
-                if scale is not None and not has_scale:
-                    raise ValueError("scale must be None, as it was in the forward call, got an array")
+                for name, given, had in (("scale", scale, has_scale), ("shift", shift, has_shift)):
+                    if given is not None and not had:
+                        raise ValueError(f"{name} must be None, as it was in the forward call, got an array")
                 if training:
                     rows = self.kept(workspace.parts["statistics"], &x, reduced, kept)
                     if mean is None:
                         call.parameter[MEAN] = &kept[MEAN_ROW]
                         call.parameter[MEAN_LOW] = &kept[MEAN_LOW_ROW]
                         call.parameter[RSTD] = &kept[RSTD_ROW]
-                    if call.parameter[SHIFT] == NULL and rows > SHIFT_ROW:
-                        call.parameter[SHIFT] = &kept[SHIFT_ROW]
+                    if rows > SHIFT_ROW:
+                        call.parameter[SHIFT] = &kept[SHIFT_ROW]  # whatever has become of the one given
                 if "mask" in workspace.parts:
                     mask = x
                     mask.data = address(workspace.parts["mask"])
@@ -1509,7 +1522,7 @@ cdef class Problem:
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
         diff_scale = self.finished(out_scale, to_scale, diff_scale, scale)
-        diff_shift = self.finished(out_shift, to_shift, diff_shift, shift)
+        diff_shift = self.finished(out_shift, to_shift, diff_shift, scale if shift is None else shift)
         return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's
 
 

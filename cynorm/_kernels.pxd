@@ -1,4 +1,4 @@
-"""The contract of include/cynorm/cynorm.h, for Cython."""
+"""include/cynorm/cynorm.h and tiles.h, for Cython."""
 
 from libc.stdint cimport int64_t
 
@@ -37,36 +37,6 @@ cdef extern from "cynorm/cynorm.h" nogil:
     cynorm_lrn cynorm_lrn_make(int within_channel, int64_t local_size, double alpha, double beta, double k,
                                cynorm_layout layout, int ndim)
 
-    ctypedef struct cynorm_lrn_view:
-        char *data
-        int64_t streamed
-        int64_t stride[3]
-        int dtype
-
-    enum:
-        CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
-
-    ctypedef struct cynorm_lrn_window:
-        int64_t step, left, right
-
-    ctypedef struct cynorm_lrn_tile:
-        double k, alpha, beta
-        int64_t extent, begin, end, left, right
-        int64_t count[3]
-        int64_t pitch[3]
-        int64_t origin, size, missing, behind
-        int64_t grouped, last_group
-        int64_t before, after
-        int64_t reach_terms[3][2]
-        int64_t reach_src[3][2]
-        cynorm_lrn_window window[2]
-        int windows
-        int trees
-        int cut
-        int streaming
-        cynorm_lrn_view src, diff_dst, y, dst, omega
-        void *scratch
-
     ctypedef enum cynorm_activation:
         CYNORM_IDENTITY, CYNORM_RELU, CYNORM_ELU, CYNORM_CELU, CYNORM_SCALED_ELU, CYNORM_HARD_SIGMOID
         CYNORM_LEAKY_RELU, CYNORM_LINEAR, CYNORM_PARAMETRIC_SOFTPLUS, CYNORM_SCALED_TANH, CYNORM_SIGMOID
@@ -78,6 +48,10 @@ cdef extern from "cynorm/cynorm.h" nogil:
     ctypedef enum cynorm_bn_pass:
         CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_BACKWARD_TRAINING
         CYNORM_BN_BACKWARD_INFERENCE
+
+    enum:
+        CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE
+        CYNORM_BN_MASK, CYNORM_BN_VIEWS
 
     enum:
         CYNORM_BN_SCALE, CYNORM_BN_SHIFT, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_VARIANCE, CYNORM_BN_RSTD
@@ -114,9 +88,40 @@ cdef extern from "cynorm/cynorm.h" nogil:
     enum:
         CYNORM_API_VERSION
 
+
+cdef extern from "cynorm/tiles.h" nogil:
+    ctypedef struct cynorm_lrn_view:
+        char *data
+        int64_t streamed
+        int64_t stride[3]
+        int dtype
+
     enum:
-        CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE
-        CYNORM_BN_MASK, CYNORM_BN_VIEWS, CYNORM_BN_KEPT_AHEAD, CYNORM_BN_SCRATCH, CYNORM_BN_PACKED
+        CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
+
+    ctypedef struct cynorm_lrn_window:
+        int64_t step, left, right
+
+    ctypedef struct cynorm_lrn_tile:
+        double k, alpha, beta
+        int64_t extent, begin, end, left, right
+        int64_t count[3]
+        int64_t pitch[3]
+        int64_t origin, size, missing, behind
+        int64_t grouped, last_group
+        int64_t before, after
+        int64_t reach_terms[3][2]
+        int64_t reach_src[3][2]
+        cynorm_lrn_window window[2]
+        int windows
+        int trees
+        int cut
+        int streaming
+        cynorm_lrn_view src, diff_dst, y, dst, omega
+        void *scratch
+
+    enum:
+        CYNORM_BN_KEPT_AHEAD, CYNORM_BN_SCRATCH, CYNORM_BN_PACKED
 
     ctypedef struct cynorm_bn_view:
         char *data

@@ -28,7 +28,7 @@ from cynorm._kernels cimport (
 )
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
-    aligned, ceil_div, check_layout, check_overlap, check_same, clear_bytes, describe, describe_output, describe_shape,
+    aligned, ceil_div, check_layout, check_outputs, check_same, clear_bytes, describe, describe_output, describe_shape,
     elements_of, empty_like, real_size, round_up, same_memory, short_name, total_bytes, whole_elements, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
@@ -71,8 +71,6 @@ ctypedef struct plan_t:
     axis_t outer[AXES]
     int outers
     bint joint                      # levels 0 and 1 are one windowed axis: blocked channels
-    int grouped                     # the level whose entries the streamed axis groups, or -1
-    axis_t ungrouped                # that level whole
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
     int64_t cuts[4]                 # how many such
     int64_t tiles, wanted           # how many there are, how many the threads would like
@@ -351,24 +349,24 @@ cdef int64_t times_as_long(const plan_t *plan) noexcept nogil:
 
 cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) noexcept nogil:
     """Stream along groups of a level's entries, where no window gives an axis to stream along."""
-    cdef int64_t groups, window, size = cynorm_itemsize(plan.tile.src.dtype)
+    cdef int64_t groups, window, size = cynorm_itemsize(plan.tile.src.dtype), extent = plan.level[which].extent
     cdef bint narrow = plan.level[0].left + plan.level[0].right < CYNORM_SUM_DIRECT
     cdef int i
-    plan.grouped = which
-    plan.ungrouped = plan.level[which]
     plan.streamed = plan.level[which]
     window = run_length(plan)
     if narrow:
         window *= 2                 # a wider window keeps slabs of its levels beside those of the cells
     window = max(1, window / length)
     if narrow or not plan.tile.streaming:  # what a slab costs to set up counts; else, that these levels fit the cache
-        window = max(window, min(4 * window, plan.ungrouped.extent * others / plan.wanted))
+        window = max(window, min(4 * window, extent * others / plan.wanted))
     if which == 0:
         window = whole_vectors(window)
     if which > 0 and contiguous(&plan.level[which], size, OMEGA):
         window = max(window, whole_vectors(max(LINE, TRANSPOSED / length) / size))
-    window = min(window, plan.ungrouped.extent)
-    groups = ceil_div(plan.ungrouped.extent, window)
+    window = min(window, extent)
+    groups = ceil_div(extent, window)
+    plan.tile.grouped = which
+    plan.tile.last_group = extent - (groups - 1) * window
     plan.level[which].extent = window
     plan.streamed.extent = groups
     for i in range(VIEWS):
@@ -390,7 +388,7 @@ cdef bint begins_at_lines(const plan_t *plan) noexcept nogil:
 
 cdef int64_t stream_parts(const plan_t *plan, int64_t windows) noexcept nogil:
     """How many parts of so many windows the stream may be cut into; what these reach beyond one is worked on twice."""
-    if plan.grouped >= 0:
+    if plan.tile.grouped >= 0:
         return 1
     return plan.streamed.extent / (windows * (plan.streamed.left + plan.streamed.right + 1))
 
@@ -483,7 +481,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         beyond /= plan.level[i].extent
         if i == 0 and length > 1:
             continue
-        if plan.streamed.extent == 1 and plan.grouped < 0 and plan.level[i].extent > 1:
+        if plan.streamed.extent == 1 and plan.tile.grouped < 0 and plan.level[i].extent > 1:
             group_level(plan, i, length, others)
         else:
             window = max(1, run_length(plan) * (times_as_long(plan) if i == 0 else 1) / length)
@@ -507,7 +505,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         length *= plan.cut[i]
         others *= plan.cuts[i]
     for i in range(2, -1, -1):
-        while (not plan.level[i].windowed and plan.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
+        while (not plan.level[i].windowed and plan.tile.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
                and too_much_scratch(plan, most)):
             set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
     if in_place or plan.joint:
@@ -559,7 +557,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     plan.streamed.extent = 1
     plan.backward = backward
     plan.wanted = TILES * team if team > 1 else 1
-    plan.grouped = -1
+    t.grouped = -1
     t.src.dtype = views[SRC].dtype
     t.k = p.k
     t.alpha = p.alpha
@@ -584,7 +582,6 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     set_views(views, plan)
     choose_cuts(plan)
     set_views(views, plan)          # the streamed axis may have become groups
-    t.grouped = plan.grouped
 
 
 cdef bint maybe_by_blocks(const plan_t *plan) noexcept nogil:
@@ -631,13 +628,10 @@ cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before
 
 cdef void shift(cynorm_lrn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
     t.src.data += by * axis.stride[SRC]
-    if t.diff_dst.data != NULL:
-        t.diff_dst.data += by * axis.stride[DIFF_DST]
-    if t.y.data != NULL:
-        t.y.data += by * axis.stride[Y]
+    t.diff_dst.data += by * axis.stride[DIFF_DST]  # where this and the next are absent they are NULL, and strides 0
+    t.y.data += by * axis.stride[Y]
     t.dst.data += by * axis.stride[DST]
-    if t.omega.data != NULL:
-        t.omega.data += by * axis.stride[OMEGA]
+    t.omega.data += by * axis.stride[OMEGA]
 
 
 cdef inline int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, int64_t part) noexcept nogil:
@@ -685,8 +679,6 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
     t.begin = index % plan.cuts[3] * plan.cut[3]
     index /= plan.cuts[3]
     t.end = min(t.begin + plan.cut[3], plan.streamed.extent)
-    if plan.grouped >= 0:
-        t.last_group = plan.ungrouped.extent - (plan.streamed.extent - 1) * plan.cut[plan.grouped]
     for i in range(plan.outers):
         shift(&t, &plan.outer[i], index % plan.outer[i].extent)
         index /= plan.outer[i].extent
@@ -737,10 +729,10 @@ cdef strip_t strip_before(const plan_t *plan, const cynorm_lrn_tile *t, int whic
     for i in range(3):
         s.count[i] = plan.level[i].extent if i < which and in_order(plan, i) else t.count[i]
         s.stride[i] = view.stride[i]
-    if plan.grouped >= 0:           # the stream is of that level
-        s.count[plan.grouped] *= s.count[3]
+    if t.grouped >= 0:              # the stream is of that level
+        s.count[t.grouped] *= s.count[3]
         if t.end == t.extent:
-            s.count[plan.grouped] -= plan.cut[plan.grouped] - t.last_group
+            s.count[t.grouped] -= plan.cut[t.grouped] - t.last_group
         s.count[3] = 1
     s.count[which] = reach_before(plan, &plan.level[which])
     s.data -= s.count[which] * s.stride[which]
@@ -777,8 +769,8 @@ cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept n
     for i in range(3):
         count[i] = t.count[i]
     for v in range(t.begin, t.end):
-        if plan.grouped >= 0 and v == t.extent - 1:
-            count[plan.grouped] = t.last_group
+        if t.grouped >= 0 and v == t.extent - 1:
+            count[t.grouped] = t.last_group
         for i in range(count[2]):
             for j in range(first, count[1]):
                 clear_bytes(p + v * t.dst.streamed + i * t.dst.stride[2] + j * t.dst.stride[1], nbytes)
@@ -793,7 +785,7 @@ cdef int64_t strips_bytes(const plan_t *plan) noexcept nogil:
         if in_order(plan, i):
             t = plan.tile
             t.end = plan.cut[3]
-            t.last_group = plan.cut[plan.grouped] if plan.grouped >= 0 else 0
+            t.last_group = plan.cut[t.grouped] if t.grouped >= 0 else 0
             nbytes += 2 * strip_before(plan, &t, i).nbytes
     return round_up(nbytes, LINE)
 
@@ -988,7 +980,7 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &s, "src")
-            check_overlap(array, src, "src", True)
+            check_outputs((src, array), ("src", "out"), 1)
         if workspace is None:
             with nogil:
                 status = lrn_forward(&self.p, &s, &d, NULL, NULL, threads)
@@ -1028,10 +1020,7 @@ cdef class Problem:
         else:
             array = describe_output(out, "out", &d)
             check_same(&d, "out", &s, "src")
-            check_overlap(array, src, "src", True)
-            check_overlap(array, diff_dst, "diff_dst", True)
-            if dst is not None:
-                check_overlap(array, dst, "dst", True)
+            check_outputs((src, diff_dst, dst, array), ("src", "diff_dst", "dst", "out"), 3)
         if workspace is None:
             with nogil:
                 status = lrn_backward(&self.p, &g, &s, given, &d, NULL, NULL, threads)

@@ -96,8 +96,8 @@ cdef int code_of(cnp.ndarray array) except -1:
     return UNKNOWN
 
 
-cdef int dtype_code(object dtype) except -1:
-    """The cynorm_dtype of anything that NumPy takes for a dtype; "bfloat16" needs ml_dtypes."""
+cdef int dtype_code(object dtype, bint integers) except -1:
+    """The cynorm_dtype of anything that NumPy takes for a dtype; "bfloat16" needs ml_dtypes; `integers` allows int8."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         return CYNORM_BF16
     cdef int code = UNKNOWN
@@ -109,21 +109,21 @@ cdef int dtype_code(object dtype) except -1:
             code = code_of(np.empty(0, dtype))
     except (TypeError, ValueError, SyntaxError):  # NumPy knows none of this name
         pass
-    if code >= CYNORM_S8:
-        allowed = "float32, float64, float16 or bfloat16, in native byte order"
+    if code >= CYNORM_S8 and not (integers and code == CYNORM_S8):
+        allowed = f"NumPy's float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
         raise TypeError(f"dtype must be {allowed}, got {str(dtype)!r}")
     return code
 
 
-cdef int describe_shape(object shape, object dtype, cynorm_tensor *t) except -1:
-    """Fill t, but for its memory, from arguments of these names."""
+cdef int describe_shape(object shape, object dtype, cynorm_tensor *t, bint integers=False) except -1:
+    """Fill t, but for its memory, from arguments of these names; `integers` allows int8."""
     cdef int i
     extents = integers_of("shape", shape)
     if not 1 <= len(extents) <= 8 or min(extents) < 0:
         raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shown(extents)}")
     if max(*extents, math.prod(extents)) >= MOST_ELEMENTS:
         raise ValueError(f"shape must hold fewer than {MOST_ELEMENTS} elements, got {extents!r}")
-    t.dtype = dtype_code(dtype)
+    t.dtype = dtype_code(dtype, integers)
     t.ndim = len(extents)
     for i in range(t.ndim):
         t.shape[i] = extents[i]
@@ -167,7 +167,7 @@ cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cyn
     t.dtype = code_of(a)
     if t.dtype != real and (t.dtype != src.dtype or t.dtype == CYNORM_S8):
         other = "" if src.dtype in (real, CYNORM_S8) else " or src's own dtype"
-        raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other}, got {a.dtype!r}")
+        raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other}, in native byte order, got {a.dtype!r}")
     return fill(t, a, name)
 
 
@@ -336,19 +336,6 @@ cdef bint same_place(cnp.ndarray a, cnp.ndarray b) noexcept:
         if cnp.PyArray_DIM(a, i) > 1 and cnp.PyArray_STRIDE(a, i) != cnp.PyArray_STRIDE(b, i):
             return False
     return True
-
-
-cdef int check_overlap(object out, object array, str name, bint same_allowed, str out_name="out") except -1:
-    """Refuse an output that shares memory with an input, other than being the same elements in the same places."""
-    cdef char *low
-    cdef char *high
-    cdef char *other_low
-    cdef char *other_high
-    bounds(out, &low, &high)
-    bounds(array, &other_low, &other_high)
-    if low >= other_high or other_low >= high or (same_allowed and same_place(out, array)):
-        return 0
-    return refuse_shared(out, out_name, array, name, same_allowed)
 
 
 cdef int refuse_shared(object out, str out_name, object array, str name, bint same_allowed) except -1:

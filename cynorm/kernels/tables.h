@@ -1,6 +1,6 @@
 /* The tables built for this architecture, best first, and whether this machine (CPU and OS) can run each. */
 
-#include "../../include/cynorm/cynorm.h"
+#include "../../include/cynorm/tiles.h"
 
 extern const cynorm_kernels cynorm_kernels_baseline;
 

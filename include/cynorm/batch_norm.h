@@ -27,8 +27,6 @@
  *
  * Here is what is the same for all types: sizes, where rows lie and what is read ahead of them, bits of the mask. */
 
-#ifndef CYNORM_BATCH_NORM_H
-#define CYNORM_BATCH_NORM_H
 
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are converted at a time */
@@ -259,4 +257,3 @@ static void cynorm_bn_rows_next(cynorm_bn_ahead *a, const cynorm_bn_tile *t, con
     a->by = near ? near : rows * step;
     a->jump = near || b->images == 1 ? 0 : next - b->count * step;
 }
-#endif

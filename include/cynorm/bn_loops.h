@@ -304,7 +304,6 @@ CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *ce
 
 /* ---- results ---- */
 
-#define line FN(cynorm_bn_line)
 typedef struct {
     char *out;
     int64_t step;               /* from row to row, in bytes */

@@ -11,9 +11,7 @@ static inline doubles FN(reals_at)(const void *array, int64_t k) {
 }
 
 static inline void FN(put_reals)(void *array, int64_t k, int64_t n, doubles v) {
-    real *to = (real *)array + k;
-    if (n == CYNORM_BN_LANES) put_f64((char *)to, v, CYNORM_COMPUTE, n);
-    else for (int64_t i = 0; i < n; i++) to[i] = (real)v[i];
+    put_f64((char *)((real *)array + k), v, CYNORM_COMPUTE, n);
 }
 
 #if !CYNORM_DOUBLE
@@ -119,7 +117,10 @@ static inline doubles FN(center_at)(const cynorm_bn_unit *u, int64_t k, int64_t 
     return v;
 }
 
-/* Sums about the center -> mean and variance, and coefficients: these of a variance that reals may have no room for. */
+/* Sums of x - p and of its square -> mean and variance, and coefficients: these of a variance that reals may have no room for.
+ *
+ *     shift = sum(x - p) / M,  mean = p + shift,  variance = sum((x - p)^2) / M - shift^2
+ */
 static void FN(bn_statistics)(const cynorm_bn_unit *u) {
     const doubles count = splat_f64((double)u->count), inverse = splat_f64(1 / (double)u->count);
     FN(merge_chunks)(u);
@@ -133,6 +134,7 @@ static void FN(bn_statistics)(const cynorm_bn_unit *u) {
         doubles variance = cynorm_exact_add(squares, cynorm_exact_minus(square)).high;
         doubles low = (mean.high - FN(rounded)(mean.high)) + mean.low;
         variance = select_f64(variance < 0, (doubles){0}, variance);
+        /* infinity - infinity, where the square of a finite mean overflows too */
         variance = select_f64(cynorm_is_finite(shift.high) & (squares.high == INFINITY), squares.high, variance);
         FN(put_reals)(u->mean, k, n, mean.high);
         FN(put_reals)(u->mean_low, k, n, low);
@@ -150,7 +152,11 @@ static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
     }
 }
 
-/* Sums of backward -> gradients of the parameters, and coefficients of diff_src. */
+/* Sums of backward -> gradients of the parameters, and coefficients of diff_src; low: what the center lacks of the mean.
+ *
+ *     diff_shift = sum(d),  diff_scale = (sum(d * (x - center)) - low * sum(d)) * rstd
+ *     slope = -diff_scale * rstd / M,  offset = -diff_shift / M - low * slope
+ */
 static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     const doubles count = splat_f64((double)u->count);
     FN(merge_chunks)(u);
@@ -171,13 +177,4 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
     }
 }
 
-static void FN(bn_load_row)(void *dst, const char *src, int dtype, int64_t n, int64_t stride) {
-    FN(load_row)(dst, src, dtype, n, stride);
-}
-
-static void FN(bn_store_row)(char *dst, const void *src, int dtype, int64_t n, int64_t stride) {
-    FN(store_row)(dst, src, dtype, n, stride);
-}
-
-#undef wide
 #undef doubles

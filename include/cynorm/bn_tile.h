@@ -1,7 +1,6 @@
 /* Batch norm of one tile, by blocks of rows: what they lie in, what is converted and staged for them, what is packed. A template,
  * see types.h. */
 
-#define scratch_t FN(cynorm_bn_scratch)
 typedef struct {
     union {
         struct { char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE]; };
@@ -12,7 +11,7 @@ typedef struct {
     unsigned char bits[CYNORM_BN_STAGE / 2];
 } scratch_t;
 
-enum { FN(BN_BETWEEN) = CYNORM_BN_STAGE / 4 / sizeof(real) }; /* elements whose coefficients fit `out` */
+enum { CYNORM_BN_BETWEEN = CYNORM_BN_STAGE / 4 / sizeof(real) }; /* elements whose coefficients fit `out` */
 
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
 _Static_assert(CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + CYNORM_UNPACK_STAGE <= CYNORM_BN_PACKED, "slab");
@@ -24,13 +23,11 @@ static inline int FN(as_reals)(const cynorm_bn_tile *t) {
 
 /* Whether rows of a view can be used as they are. */
 static inline int FN(is_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
-    return !v->data || !FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE;
+    return !FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE;
 }
 
-/* Bytes from row to row of a copy. */
-static inline int64_t FN(copy_step)(const cynorm_bn_tile *t, const cynorm_bn_block *b) {
-    return b->piece * cynorm_itemsize(FN(as_reals)(t) ? CYNORM_COMPUTE : t->view[CYNORM_BN_SRC].dtype);
-}
+/* Bytes from row to row of a copy, which is of reals. */
+static inline int64_t FN(copy_step)(const cynorm_bn_block *b) { return b->piece * (int64_t)sizeof(real); }
 
 /* The rows of a block: memory itself, or a copy that is converted. */
 static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
@@ -38,7 +35,7 @@ static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *
     char *p = cynorm_bn_at(v, b);
     *step = cynorm_bn_step(t, v);
     if (FN(is_ready)(t, v)) return p;
-    int64_t row = FN(copy_step)(t, b);
+    int64_t row = FN(copy_step)(b);
     for (int64_t r = 0; r < b->count; r++)
         FN(load_row)((real *)(copy + r * row), p + r * *step, v->dtype, b->n, cynorm_itemsize(v->dtype));
     *step = row;
@@ -54,11 +51,8 @@ static inline const real *FN(coefficient)(const cynorm_bn_tile *t, const void *p
 static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, const char *x, const char *g,
                              const cynorm_bn_block *b) {
     const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE];
-    const real *value = s->value;
-    int64_t step;
-    if (kept->data) {
-        value = (const real *)FN(view_rows)(t, kept, b, (char *)s->value, &step);
-    } else {
+    const real *value = kept->data ? (const real *)cynorm_bn_at(kept, b) : s->value;
+    if (!kept->data) {
         line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
                   FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
         cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .images = 1};
@@ -67,21 +61,17 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
     FN(activate_backward)(t, out, (const real *)g, value, b->n);
 }
 
-/* The rows of src, and of diff_dst with its mask, or of add; `sums`: of which sums are taken. */
-static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
-                           const cynorm_bn_block *b, int sums) {
-    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
-    int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
-    *in = (cynorm_bn_rows){.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
-                           .bit_image = mask->stride[1], .images = b->images};
-    const cynorm_bn_ahead nothing = {0, 0, (const char *)UINTPTR_MAX, 0}; /* copies are in the cache */
-    in->x = FN(view_rows)(t, src, b, s->x, &in->x_step);
+/* What is asked for while a block's rows are read: kept rows that are summed some at a time, and the next of them; or what
+ * batch_norm.h says. */
+static void FN(look_ahead)(cynorm_bn_rows *in, const cynorm_bn_tile *t, const cynorm_bn_view *other, const cynorm_bn_block *b,
+                           int sums) {
+    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC];
+    const int64_t row = b->n * cynorm_itemsize(src->dtype);
     in->together = in->turn = b->count;
     if (!t->kept_inner) {
         cynorm_bn_ahead_of(&in->x_ahead, t, src, t->next[0], b);
         cynorm_bn_ahead_of(&in->g_ahead, t, other, t->next[1], b);
     } else if (sums && b->n > CYNORM_BN_SUM_COLUMNS * VL) {
-        const int64_t row = b->n * cynorm_itemsize(src->dtype);
         int64_t ahead = CYNORM_BN_TOGETHER / row > CYNORM_BN_LEAST ? CYNORM_BN_TOGETHER / row : CYNORM_BN_LEAST;
         in->together = ahead;
         if (src->dtype == CYNORM_COMPUTE) { /* what is not cut, from DRAM in the order of memory */
@@ -92,7 +82,7 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
         in->x_ahead.by = ahead * in->x_step;
         in->g_ahead.by = ahead * other->stride[2];
     } else {
-        const int64_t ahead = cynorm_bn_rows_ahead(b, b->n * cynorm_itemsize(src->dtype));
+        const int64_t ahead = cynorm_bn_rows_ahead(b, row);
         cynorm_bn_rows_next(&in->x_ahead, t, src, t->next[0], b, ahead);
         cynorm_bn_rows_next(&in->g_ahead, t, other, t->next[1], b, ahead);
         in->turn -= ahead;
@@ -100,26 +90,27 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
         in->last_jump[1] = t->jump[1];
         in->last_images = t->last_images;
     }
-    if (in->x == s->x || src->packed) in->x_ahead = nothing;
-    if (!other->data) return;
-    in->g = FN(view_rows)(t, other, b, s->g, &in->g_step);
-    if (in->g == s->g || other->packed) in->g_ahead = nothing;
-    if (backward && t->activation > CYNORM_RELU) {
-        int64_t row = FN(copy_step)(t, b);
-        for (int64_t r = 0; r < b->count; r++) {
-            cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
-            FN(gradient_row)(t, s, (real *)(s->g + r * row), in->x + r * in->x_step,
-                             in->g + r * in->g_step, &one);
-        }
-        in->g = s->g;
-        in->g_step = row;
+}
+
+/* diff_dst as an activation other than ReLU leaves it, a copy. */
+static void FN(gradient_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_block *b) {
+    const int64_t row = FN(copy_step)(b);
+    for (int64_t r = 0; r < b->count; r++) {
+        cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
+        FN(gradient_row)(t, s, (real *)(s->g + r * row), in->x + r * in->x_step, in->g + r * in->g_step, &one);
     }
-    if (!backward || !mask->data) return;
+    in->g = s->g;
+    in->g_step = row;
+}
+
+/* The bits of a block's elements, a copy where they do not follow one another. */
+static void FN(mask_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_block *b) {
+    const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
     in->mask = (const unsigned char *)mask->data;
     in->bit = cynorm_bn_bit(t, b);
     in->bit_step = cynorm_bn_step(t, mask);
     if (mask->stride[0] == 1 || t->count[0] == 1) return;
-    int64_t row = b->piece / 8 + 8; /* bytes: more than are used may be read */
+    const int64_t row = b->piece / 8 + 8; /* bytes: more than are used may be read */
     for (int64_t r = 0; r < b->count; r++)
         for (int64_t j = 0; j < b->n; j++) {
             unsigned bit = cynorm_bits_at(in->mask, in->bit + r * in->bit_step + j * mask->stride[0]) & 1;
@@ -129,6 +120,24 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
     in->mask = s->bits;
     in->bit = 0;
     in->bit_step = 8 * row;
+}
+
+/* The rows of src, and of diff_dst with its mask, or of add; `sums`: of which sums are taken. */
+static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
+                           const cynorm_bn_block *b, int sums) {
+    const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
+    const int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
+    const cynorm_bn_ahead nothing = {0, 0, (const char *)UINTPTR_MAX, 0}; /* copies are in the cache */
+    *in = (cynorm_bn_rows){.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
+                           .bit_image = mask->stride[1], .images = b->images};
+    in->x = FN(view_rows)(t, src, b, s->x, &in->x_step);
+    FN(look_ahead)(in, t, other, b, sums);
+    if (in->x == s->x || src->packed) in->x_ahead = nothing;
+    if (!other->data) return;
+    in->g = FN(view_rows)(t, other, b, s->g, &in->g_step);
+    if (in->g == s->g || other->packed) in->g_ahead = nothing;
+    if (backward && t->activation > CYNORM_RELU) FN(gradient_rows)(in, t, s, b);
+    if (backward && mask->data) FN(mask_rows)(in, t, s, b);
 }
 
 /* How a tile is cut into blocks, whose rows have `most` elements at most; `staged`: its results do not go to
@@ -242,7 +251,7 @@ static int FN(leaves_by_lines)(const cynorm_bn_tile *t, const cynorm_bn_view *v)
     if (!t->kept_inner)
         return cynorm_bn_multiple_of(t, v, size) && row >= (t->training ? CYNORM_BN_SPLIT_TRAINING : CYNORM_BN_SPLIT);
     if (row & 63 || (t->count[1] > 1 && v->stride[1] & 63) || !cynorm_bn_multiple_of(t, v, makes_mask ? 8 * size : size)) return 0;
-    return t->count[0] <= FN(BN_BETWEEN) && t->count[2] >= 8 && FN(follow_on)(t);
+    return t->count[0] <= CYNORM_BN_BETWEEN && t->count[2] >= 8 && FN(follow_on)(t);
 }
 
 /* Whether rows are computed where they end up, a packed view's in its copy: not where they are converted, nor where they bypass
@@ -342,7 +351,7 @@ static void FN(combine_part)(const cynorm_bn_tile *t, scratch_t *s, const line *
     in.n = to - from, in.count = count, in.images = 1;
     for (int which = 0; which < 4; which++) {
         const real *c = whole->coefficient[which];
-        real *rotated = (real *)s->out + which * FN(BN_BETWEEN);
+        real *rotated = (real *)s->out + which * CYNORM_BN_BETWEEN;
         if (!c) continue;
         l.coefficient[which] = c + from;
         if (is_part) continue;
@@ -415,7 +424,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
             real *row = (real *)(l.out + r * l.step);
             if (value->data) {
                 cynorm_bn_block one = cynorm_bn_row_of(t, &b, r);
-                FN(store_row)(cynorm_bn_at(value, &one), row, value->dtype, b.n, value->stride[0]);
+                memcpy(cynorm_bn_at(value, &one), row, (size_t)b.n * sizeof(real));
             }
             FN(activate)(t, row, b.n);
         }
@@ -427,7 +436,6 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
 
 /* ---- slabs of a tile, which are as much as is packed at a time ---- */
 
-#define slab_t FN(cynorm_bn_slab)
 /* As many elements of each statistic, from the `at`-th on, of a group. */
 typedef struct {
     const cynorm_bn_tile *t;
@@ -532,6 +540,3 @@ static void FN(bn_apply)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside) 
     else if (!FN(at_once)(t)) FN(by_slabs)(t, 0, 1);
 }
 
-#undef line
-#undef scratch_t
-#undef slab_t

@@ -1,7 +1,6 @@
 /* Batch norm: numbers of twice the precision, of which sums are made, and the even and the odd elements of memory. A template,
  * see types.h. */
 
-#define wide FN(cynorm_wide)
 
 #if CYNORM_DOUBLE
 
@@ -37,7 +36,7 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
 typedef struct { cynorm_vec_f64 half[2]; } wide;
 
 static inline wide FN(wide_of)(vec v) {
-#if defined(__AVX512DQ__)
+#if CYNORM_VBYTES == 64
     return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)),
                    (cynorm_vec_f64)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1))}};
 #elif CYNORM_VBYTES == 32
@@ -96,11 +95,11 @@ static inline wide FN(wide_interleave)(wide even, wide odd, int second) {
 
 /* Of VL elements of bfloat16, the even ones and the odd ones. */
 static inline wide FN(wide_split)(const char *p) {
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     const __m256i v = _mm256_loadu_si256((const __m256i *)p), high = _mm256_set1_epi32((int)0xffff0000);
     return (wide){{(cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(v, 16))),
                    (cynorm_vec_f64)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_and_si256(v, high)))}};
-#elif defined(__AVX2__)
+#elif CYNORM_VBYTES == 32
     const __m128i v = _mm_loadu_si128((const __m128i *)p), high = _mm_set1_epi32((int)0xffff0000);
     return (wide){{(cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(v, 16))),
                    (cynorm_vec_f64)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_and_si128(v, high)))}};
@@ -138,7 +137,7 @@ CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t m) {
 /* Likewise of those whose bits of the mask, from `bit` on, are set; the others are 0. */
 CYNORM_INLINE vec FN(get_passed)(const char *p, const unsigned char *mask, int64_t bit, int dtype, int64_t m, int half) {
     unsigned bits = half == CYNORM_BN_IN_ORDER || VL <= 8 ? cynorm_bits_at(mask, bit) : cynorm_twice_bits_at(mask, bit);
-#if !CYNORM_DOUBLE && defined(__AVX512BW__)
+#if !CYNORM_DOUBLE && CYNORM_VBYTES == 64
     if (half != CYNORM_BN_IN_ORDER) return FN(half_of_both)((uvec)_mm512_maskz_loadu_epi16(bits, p), half);
 #endif
     if (half != CYNORM_BN_IN_ORDER) bits = cynorm_every_other_bit(bits >> half);

@@ -5,7 +5,8 @@
  *   Cython   cimport cynorm
  *            with nogil: status = cynorm.lrn_forward(&lrn, &src, &dst, NULL, 0)
  *
- * The include path is cynorm.get_include(). There is nothing to link with. examples/cython_extension is a whole package.
+ * The include path is cynorm.get_include(); Python.h comes before this header where cynorm_import is called. There is nothing to
+ * link with: the functions are those of a Python process that has cynorm installed. examples/cython_extension is a whole package.
  *
  * Tensors     Memory of the caller's, described by a cynorm_tensor: nothing is kept or freed. Any strides, in bytes and of
  *             any sign. Elements are aligned to their size; more alignment is not needed. Extents may be 0.
@@ -127,8 +128,8 @@ enum { CYNORM_ACTIVATIONS = CYNORM_SHRINK + 1 }; /* how many; no enumerator, of 
 typedef struct {
     double epsilon;
     int activation;       /* a cynorm_activation */
-    double parameter[2];  /* of the activation, in the order of cynorm.Activation's documentation */
-    double momentum;      /* running = (1 - momentum) * running + momentum * new */
+    double parameter[2];  /* of the activation, in the order of cynorm.Activation's documentation; finite, 0 where it has fewer */
+    double momentum;      /* running = (1 - momentum) * running + momentum * new, from 0 to 1; of forward training alone */
     int unbiased_running; /* whether the running variance takes the variance divided by M - 1 in place of M */
 } cynorm_bn;
 
@@ -145,8 +146,8 @@ enum {
 
 /* Tensors with one element per statistic: of the data's dimensions, and of stride 0 where they do not vary. Of reals
  * (double for double data, float else) or of the data's own type. MEAN_LOW is what MEAN lacks of the exact mean, RSTD
- * 1/sqrt(variance + epsilon), KEPT_MEAN and KEPT_SHIFT (beside SHIFT alone) copies: forward training writes them, where given,
- * for backward. */
+ * 1/sqrt(variance + epsilon), KEPT_MEAN and KEPT_SHIFT (to be given only where SHIFT is) copies: forward training writes them,
+ * where given, for backward. What the last block has past the channels that are in use are channels like others. */
 enum {
     CYNORM_BN_SCALE, CYNORM_BN_SHIFT, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_VARIANCE, CYNORM_BN_RSTD,
     CYNORM_BN_RUNNING_MEAN, CYNORM_BN_RUNNING_VARIANCE, CYNORM_BN_KEPT_MEAN, CYNORM_BN_KEPT_SHIFT,
@@ -160,7 +161,10 @@ enum {
  *   forward inference    SRC DST MEAN VARIANCE                      MASK VALUE
  *   backward (either)    SRC DST DIFF_DST, MEAN and VARIANCE        DIFF_SCALE DIFF_SHIFT DIFF_ADD
  *                        or, more exactly, MEAN, MEAN_LOW
- *                        and RSTD alone; ReLU: MASK
+ *                        and RSTD alone; ReLU: MASK;
+ *                        other activations: VALUE, or SHIFT
+ *                        as forward had it, if without ADD
+ * SCALE and SHIFT are 1 and 0 where they are absent; backward takes SCALE as forward had it.
  */
 typedef struct {
     cynorm_bn_pass kind;
@@ -169,12 +173,16 @@ typedef struct {
     const cynorm_tensor *parameter[CYNORM_BN_PARAMETERS];
 } cynorm_bn_call;
 
-/* A batch normalization with PyTorch's momentum. */
+/* A batch normalization with PyTorch's momentum, and the parameters that cynorm.Activation has by default. */
 static inline cynorm_bn cynorm_bn_make(double epsilon, cynorm_activation activation) {
+    static const double defaults[CYNORM_ACTIVATIONS][2] = {
+        {0, 0}, {0, 0}, {1, 0}, {1, 0}, {1.67326319217681884765625, 1.05070102214813232421875}, {0.2, 0.5}, {0.01, 0},
+        {1, 0}, {1, 1}, {1, 1}, {0, 0}, {1, 0}, {0, 0}, {0, 0}, {1, 0}, {0, 0.5}};
     cynorm_bn p;
     memset(&p, 0, sizeof p);
     p.epsilon = epsilon;
     p.activation = activation;
+    if ((unsigned)activation < CYNORM_ACTIVATIONS) memcpy(p.parameter, defaults[activation], sizeof p.parameter);
     p.momentum = 0.1;
     p.unbiased_running = 1;
     return p;
@@ -197,7 +205,7 @@ static inline unsigned cynorm_bn_reduced(cynorm_layout layout, int ndim) {
     return all >> 1 & ~2u;
 }
 
-/* A vector of channels, contiguous, as a tensor with one element per statistic. */
+/* A vector of channels, contiguous, as a tensor with one element per statistic: with blocks, of as many as these hold. */
 static inline cynorm_tensor cynorm_bn_vector(void *data, int dtype, const cynorm_tensor *src, cynorm_layout layout) {
     cynorm_tensor t = *src;
     int64_t size = cynorm_itemsize(dtype);
@@ -224,8 +232,9 @@ typedef struct {
                         const cynorm_tensor *dst, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
                         int num_threads);
     int (*batch_norm)(const cynorm_bn *, const cynorm_bn_call *, int num_threads);
-    /* Bytes of the MASK of a forward call, or a negative cynorm_status; strides are filled with those of its tensor, whose
-     * unit, unlike any other's, is the bit. Its other members are those of SRC but for data. */
+    /* Bytes of the MASK of a forward call that is complete but for it, or a negative cynorm_status; as many strides as SRC has
+     * dimensions are filled with those of its tensor, whose unit, unlike any other's, is the bit. Its other members are those of
+     * SRC but for data. */
     int64_t (*batch_norm_mask)(const cynorm_bn *, const cynorm_bn_call *, int64_t *strides);
 } cynorm_api;
 
@@ -240,137 +249,5 @@ static inline const cynorm_api *cynorm_import(void) {
     return api;
 }
 #endif
-
-/* ======== From here on: between cynorm's own modules, and free to change ======== */
-
-/* ---- LRN: one tile; lrn.h says how it is computed ---- */
-
-/* One tensor as a tile sees it: `data` is slab 0 of the streamed axis at the tile's output origin; strides in bytes.
- * data is NULL where the tensor is absent. */
-typedef struct {
-    char *data;
-    int64_t streamed, stride[3];
-    int dtype;
-} cynorm_lrn_view;
-
-/* A window inside a slab: left and right neighbours, `step` apart in the flat slab. */
-typedef struct { int64_t step, left, right; } cynorm_lrn_window;
-
-/* The widest window that is summed cell by cell; a wider one is made of sums of 2, 4, 8, ... cells. */
-enum { CYNORM_SUM_DIRECT = 8 };
-
-/* The most slabs of a stream whose operands may be transposed, a tile's part whole: its scratch is of as many rows; the most
- * pixels of a plane, likewise. */
-enum { CYNORM_TRANSPOSED_MOST = 1024, CYNORM_TRANSPOSED_PIXELS = 4096 };
-
-typedef struct {
-    double k, alpha, beta; /* alpha divided by the window's cells already */
-    /* the streamed axis: its extent, the outputs [begin, end) of this tile, its window */
-    int64_t extent, begin, end, left, right;
-    /* a slab: outputs per level (level 0 innermost), flat distance between entries of a level, flat position of the
-     * first output, flat size; how many entries of level 0 are missing from the last of level 1 (blocked channels), and how many
-     * entries of level 1 lie behind the tile's */
-    int64_t count[3], pitch[3], origin, size, missing, behind;
-    /* where the streamed axis is groups of a level's entries: that level, else -1, and its count in the last slab */
-    int64_t grouped, last_group;
-    /* entries of level 0 that tiles on either side have, where each has a line of memory or more */
-    int64_t before, after;
-    /* how far the terms of backward, and the squares, reach beyond the outputs (before, after), cut at the tensor */
-    int64_t reach_terms[3][2], reach_src[3][2];
-    cynorm_lrn_window window[2];
-    int windows;
-    int trees;     /* whether windows along the stream are trees, however wide */
-    int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
-    int streaming; /* whether dst bypasses the cache */
-    cynorm_lrn_view src, diff_dst, y, dst, omega;
-    void *scratch; /* lrn_scratch() bytes, aligned to 64 */
-} cynorm_lrn_tile;
-
-/* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
-
-/* Strides of an element, a row and a group, as counts of a tile; in bytes, the mask's in bits. data is NULL where
- * the tensor is absent. Statistics may be of several blocks, `block` apart. A packed view does not lie in rows as they
- * are used: it is read by way of a copy that does, or written from one. */
-typedef struct {
-    char *data;
-    int64_t stride[3], block;
-    int dtype, packed;
-} cynorm_bn_view;
-
-typedef struct {
-    int kept_inner;    /* whether each element of a row has its own statistics, or each row of a group */
-    int64_t count[3];  /* elements of a row, rows of a group, groups; kept_inner: of a row, images, rows of each */
-    int64_t repeat;    /* how many of the data's groups make one group, of a kept row that is as much longer */
-    int64_t split;     /* statistics of a block, or all */
-    int64_t blocks;    /* more than 1: rows are of one block, as they are `block` apart in all views, */
-    int64_t row;       /* and this is how many coefficients one has */
-    int packs;         /* how many views are packed */
-    cynorm_bn_view view[CYNORM_BN_VIEWS];
-    int64_t bit;       /* where in the mask the tile begins */
-    const void *center, *norm, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
-    void *sums;
-    int64_t next[2];   /* how far what is fetched next is, of src and of diff_dst; 0: where this tile's next rows are; */
-    int64_t jump[2];   /* and how much further, in the last images */
-    int64_t last_images;
-    cynorm_activation activation;
-    double parameter[2];
-    int streaming;     /* whether the outputs bypass the cache */
-    int training;      /* whether statistics are the data's own, or their gradients */
-    void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
-} cynorm_bn_tile;
-
-/* A packed view has a slab, and what its way past the cache takes: cynorm_unpack_bytes of so many rows. */
-enum {
-    CYNORM_BN_KEPT_AHEAD = 3072, /* bytes of kept rows that are fetched ahead, in the first-level cache */
-    CYNORM_BN_SCRATCH = 96 << 10,
-    CYNORM_BN_SLAB = 96 << 10,
-    CYNORM_BN_SLAB_ROWS = 768,
-    CYNORM_BN_PACKED = CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + (16 << 10)
-};
-
-/* The statistics of one unit: n of them, each with `spread` coefficients side by side, and so `repeat` times. Arrays are of
- * reals. */
-typedef struct {
-    int kept_inner;
-    int64_t n, spread, repeat, count;       /* count: elements that each statistic is of */
-    double epsilon;
-    char *sums;
-    int64_t chunks, chunk_bytes;    /* of sums, one after another, */
-    int64_t part_bytes;             /* of which these many are of these statistics */
-    const void *scale, *shift;      /* NULL: 1, 0 */
-    void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
-    void *center, *norm, *gain, *bias, *slope, *offset;
-} cynorm_bn_unit;
-
-/* What takes a tile whose rows need not be cut, as it goes by their vectors one after the other: lines of pixels that go through
- * all slabs, or vectors of channels that go along rows of pixels. */
-enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS };
-
-/* ---- the table each instruction set exports; an index of 0 computes in float, 1 in double ---- */
-
-typedef struct {
-    size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
-    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* one of these, or 0 */
-    void (*lrn_forward)(const cynorm_lrn_tile *);
-    void (*lrn_backward)(const cynorm_lrn_tile *);
-    int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */
-    int64_t (*bn_sums_bytes)(int kept_inner, int64_t n);
-    void (*bn_sums)(const cynorm_bn_tile *);
-    void (*bn_apply)(const cynorm_bn_tile *, const cynorm_bn_tile *beside); /* NULL, or whose sums are taken meanwhile */
-    void (*bn_statistics)(const cynorm_bn_unit *);
-    void (*bn_coefficients)(const cynorm_bn_unit *);
-    void (*bn_gradients)(const cynorm_bn_unit *, int training);
-    /* n elements of storage, `stride` bytes apart <-> reals; load_row writes whole vectors */
-    void (*load_row)(void *, const char *, int dtype, int64_t n, int64_t stride);
-    void (*store_row)(char *, const void *, int dtype, int64_t n, int64_t stride);
-} cynorm_real_kernels;
-
-typedef struct {
-    const char *name;
-    const cynorm_real_kernels *real[2]; /* of float, which half types are computed in; of double */
-    /* The machine's limit: out = in[0] (+ in[1]) or, without out, a sum of in[0]; n bytes each, streaming stores or not. */
-    double (*bandwidth)(char *out, const char *const *in, int reads, int64_t n, int streaming);
-    void (*fence)(void); /* orders streaming stores before whatever follows */
-} cynorm_kernels;
 
 #endif

@@ -9,15 +9,17 @@
 #include <immintrin.h>
 #endif
 
-#include "cynorm.h"
+#include "tiles.h"
 
-#if defined(__AVX512F__)
+/* Bytes of a vector: those of AVX-512 and AVX2 stand for all that these, and what comes with them, can do. */
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define CYNORM_VBYTES 64
-#elif defined(__AVX__)
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define CYNORM_VBYTES 32
 #else
 #define CYNORM_VBYTES 16
 #endif
+#define CYNORM_PICKS (CYNORM_VBYTES >= 32) /* whether lanes of two vectors can be picked by number */
 
 /* Inlined wherever it is called, so that constants among its arguments specialise it. */
 #define CYNORM_INLINE static inline __attribute__((always_inline))
@@ -44,7 +46,7 @@
      lrn_plane_reach_##suffix,                                                                                      \
      bn_sums_bytes_##suffix, bn_sums_##suffix, bn_apply_##suffix,                                                   \
      bn_statistics_##suffix, bn_coefficients_##suffix, bn_gradients_##suffix,                                       \
-     bn_load_row_##suffix, bn_store_row_##suffix}
+     load_row_##suffix, store_row_##suffix}
 
 extern const cynorm_real_kernels CYNORM_ISA_TABLE(f64);
 #if CYNORM_KERNELS == 64

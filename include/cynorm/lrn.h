@@ -23,11 +23,9 @@
  * subtracted, so a NaN or an inf stays within its windows, and the error grows with log2 n, or log2 B + n / B.
  */
 
-#ifndef CYNORM_LRN_H
-#define CYNORM_LRN_H
 enum { CYNORM_SUM_LEVELS = 62 };
 /* Slabs of a block: their sums fit the registers. The narrowest window that is a sum by blocks, where that takes less time. */
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
 enum { CYNORM_SLABS = 8, CYNORM_BY_BLOCKS = 16 };
 #else
 enum { CYNORM_SLABS = 4, CYNORM_BY_BLOCKS = 10 };
@@ -39,7 +37,6 @@ enum { CYNORM_STREAM_LEAST = 1024 };
 
 /* Where the loop finds one operand: its first element, the distance between entries of levels 1 and 2 in bytes. */
 typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
-#endif
 
 /* ---- the formulas ---- */
 
@@ -47,7 +44,6 @@ typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
  * multiplied by it again; the larger beta is, the more so (none does with beta 3/4, src of 1e18 and diff_dst of 1e-6, at any
  * alpha). With a negative beta what they give is large itself. Beside a tiny src they overflow where k is 0: then by half of the
  * exponent. Likewise by 2 * alpha * beta, which takes no instruction of its own so; both together are at most 2^most. */
-#define coefficients FN(cynorm_lrn_coefficients)
 typedef struct { vec k, alpha, scale, unscale; double beta; } coefficients;
 
 static coefficients FN(coefficients_of)(const cynorm_lrn_tile *t) {
@@ -189,12 +185,10 @@ static int FN(by_blocks)(const cynorm_lrn_tile *t) {
 /* Of the slab that lies u after the beginning of a block, or before it: its place in its own. */
 static inline int FN(place_in_block)(int64_t u) { return (int)(u & (CYNORM_SLABS - 1)); }
 
-#define ring FN(cynorm_ring)
 typedef struct { real *base; int64_t depth, size; } ring;
 
 static inline real *FN(slot)(const ring *r, int64_t u) { return r->base + u % r->depth * r->size; }
 
-#define streamed_sum FN(cynorm_streamed_sum)
 typedef struct {
     int64_t n;
     int by_blocks;
@@ -265,7 +259,6 @@ static void FN(window_slots)(const streamed_sum *s, int64_t u, const real **p) {
 
 /* ---- the part of a slab that a step works on ---- */
 
-#define region FN(cynorm_region)
 typedef struct {
     int64_t from[3], to[3]; /* entries per level, 0 being the first output */
     int64_t flat;           /* flat position of entry (from, from, from) */
@@ -308,9 +301,9 @@ static int64_t FN(unpacked_rows)(const cynorm_lrn_tile *t) {
     return 0;
 }
 
-/* From memory to scratch, or, where `stage` is given, back; past the cache by way of it. */
-static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r,
-                     int64_t v, char *stage, int streaming) {
+/* From memory to scratch, or back, past the cache by way of `stage`, if that is given. */
+static void FN(move)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r, int64_t v, int back,
+                          char *stage) {
     const cynorm_operand memory = FN(operand_in_memory)(m, r, v);
     const cynorm_operand scratch = FN(operand_in_scratch)(t, slab, r, m->dtype);
     const int64_t size = cynorm_itemsize(m->dtype), row = r->to[0] - r->from[0], rows = r->to[1] - r->from[1];
@@ -322,21 +315,28 @@ static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view
                           {n, {memory.pitch[0], scratch.pitch[0]}},
                           {r->to[2] - r->from[2], {memory.pitch[1], scratch.pitch[1]}}},
                          size, m->streamed};
-        for (int i = 0; i < 3 && stage && !ragged; i++)
+        for (int i = 0; i < 3 && back && !ragged; i++)
             if (m->streamed == t->count[i] * m->stride[i])
                 s.axis[i].before = (v - t->begin) * t->count[i], s.axis[i].after = t->end - 1 - v;
-        if (stage) cynorm_unpack(&s, streaming ? stage : NULL, FN(unpacked_rows)(t));
+        if (back) cynorm_unpack(&s, stage, FN(unpacked_rows)(t));
         else cynorm_pack(&s);
     }
 }
 
+static void FN(pack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r, int64_t v) {
+    FN(move)(slab, t, m, r, v, 0, NULL);
+}
+
+static void FN(unpack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r, int64_t v, char *stage) {
+    FN(move)(slab, t, m, r, v, 1, stage);
+}
+
 /* ---- the loop ---- */
 
-/* What the loop uses of a row of a slab: memory by its first element, scratch by that of the slab's first row. */
-#define run_t FN(cynorm_lrn_run)
+/* What the loop uses of a row of a slab, but for what finishes: memory by its first element, scratch by that of the slab's first
+ * row. */
 typedef struct {
-    const char *newest, *src, *middle_src, *middle_diff, *y;
-    char *dst;
+    const char *newest, *middle_src, *middle_diff, *y;
     const real *square_sum[CYNORM_SUM_LEVELS], *term_sum[CYNORM_SUM_LEVELS], *omega_in, *weighted;
     int square_rows, term_rows; /* how many of these, where the window is not a constant */
     real *squares_out, *weighted_out, *terms_out, *omega_out;
@@ -345,10 +345,9 @@ typedef struct {
     int parts, kind, streaming;
 } run_t;
 
-enum { FN(SQUARES) = 1, FN(TERMS) = 2, FN(FINISH) = 4 };
+enum { CYNORM_PART_SQUARES = 1, CYNORM_PART_TERMS = 2, CYNORM_PART_FINISH = 4 };
 
 /* What the loop works on: where its operands begin in memory, and all the rest. */
-#define loop FN(cynorm_lrn_loop)
 typedef struct {
     cynorm_operand newest, middle_src, middle_diff, y, src, dst;
     int64_t pitch[2], rows[2], length, last; /* of scratch; entries of levels 1 and 2; of level 0 */
@@ -387,7 +386,6 @@ CYNORM_INLINE void FN(squares)(const run_t *r, int64_t at, int64_t j, int64_t n,
 
 /* The part that finishes goes by spans: a row or, where these lie side by side in memory, all rows. It reads nothing
  * that the others write, so that it need not keep step with them, and writes dst by whole lines. */
-#define span_t FN(cynorm_lrn_span)
 typedef struct {
     const char *src;
     char *dst;
@@ -443,7 +441,8 @@ CYNORM_INLINE void FN(finish_until)(const run_t *r, span_t *s, int64_t end, int 
 CYNORM_INLINE void FN(step_row)(const run_t *r, span_t *s, int64_t at, int64_t length, int dtype, int window,
                                 int backward, int parts, int kind) {
     const int64_t size = cynorm_itemsize(dtype), line = 64 / size;
-    const int finish = parts & FN(FINISH), terms = backward && parts & FN(TERMS), squares = parts & FN(SQUARES);
+    const int finish = parts & CYNORM_PART_FINISH, squares = parts & CYNORM_PART_SQUARES;
+    const int terms = backward && parts & CYNORM_PART_TERMS;
     int64_t j = 0;
     for (; j + line <= length; j += line) {
         if (finish && s->done + line <= s->end) FN(finish_line)(r, s, dtype, window, backward, kind);
@@ -474,7 +473,7 @@ CYNORM_INLINE void FN(copy_rows)(const real **to, const real *const *from, int n
 CYNORM_INLINE void FN(step_rows)(const loop *l, int dtype, int window, int adjacent, int backward, int parts,
                                  int kind) {
     const int64_t size = cynorm_itemsize(dtype);
-    const int finish = parts & FN(FINISH);
+    const int finish = parts & CYNORM_PART_FINISH;
     run_t r;
     span_t s = {0};
     r.squares_out = l->run.squares_out, r.omega_out = l->run.omega_out;
@@ -520,29 +519,29 @@ CYNORM_INLINE void FN(step_rows)(const loop *l, int dtype, int window, int adjac
 /* The loop is compiled for each storage type; for windows of 5 and of 3, of adjacent reals or of slabs, and for all
  * others; and, where all parts are there and beta is 3/4, with both known. Each is a function of its own: in one, the
  * compiler would run out of registers. */
-#define CYNORM_ALL_PARTS(backward) (backward ? FN(SQUARES) | FN(TERMS) | FN(FINISH) : FN(SQUARES) | FN(FINISH))
-#define CYNORM_LOOP(T, window, adjacent, backward)                                                           \
-    static __attribute__((noinline)) void FN(usual_##T##_##window##_##adjacent##_##backward)(const loop *l) { \
+#define CYNORM_ALL_PARTS(backward) (CYNORM_PART_SQUARES | CYNORM_PART_FINISH | (backward ? CYNORM_PART_TERMS : 0))
+#define CYNORM_LOOP(T, window, adjacent, backward)                                                                        \
+    static __attribute__((noinline)) void FN(usual_##T##_##window##_##adjacent##_##backward)(const loop *l) {             \
         FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, CYNORM_ALL_PARTS(backward), CYNORM_BETA_THREE_QUARTERS); \
-    }                                                                                                        \
-    static __attribute__((noinline)) void FN(any_##T##_##window##_##adjacent##_##backward)(const loop *l) {  \
-        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, l->run.parts, l->run.kind);                 \
+    }                                                                                                                     \
+    static __attribute__((noinline)) void FN(any_##T##_##window##_##adjacent##_##backward)(const loop *l) {               \
+        FN(step_rows)(l, CYNORM_##T, window, adjacent, backward, l->run.parts, l->run.kind);                              \
     }
-#define CYNORM_LOOPS(T, backward)    \
-    CYNORM_LOOP(T, 5, 0, backward)   \
-    CYNORM_LOOP(T, 5, 1, backward)   \
-    CYNORM_LOOP(T, 3, 0, backward)   \
-    CYNORM_LOOP(T, 3, 1, backward)   \
-    CYNORM_LOOP(T, 1, 0, backward)   \
-    static void FN(run_##T##_##backward)(const loop *l, int window) {                                        \
+#define CYNORM_LOOPS(T, backward)                                                                                  \
+    CYNORM_LOOP(T, 5, 0, backward)                                                                                 \
+    CYNORM_LOOP(T, 5, 1, backward)                                                                                 \
+    CYNORM_LOOP(T, 3, 0, backward)                                                                                 \
+    CYNORM_LOOP(T, 3, 1, backward)                                                                                 \
+    CYNORM_LOOP(T, 1, 0, backward)                                                                                 \
+    static void FN(run_##T##_##backward)(const loop *l, int window) {                                              \
         const int usual = l->run.parts == CYNORM_ALL_PARTS(backward) && l->run.kind == CYNORM_BETA_THREE_QUARTERS; \
-        void (*const loops[3][2][2])(const loop *) = {                                                       \
-            {{FN(any_##T##_1_0_##backward), FN(usual_##T##_1_0_##backward)}},                                \
-            {{FN(any_##T##_3_0_##backward), FN(usual_##T##_3_0_##backward)},                                 \
-             {FN(any_##T##_3_1_##backward), FN(usual_##T##_3_1_##backward)}},                                \
-            {{FN(any_##T##_5_0_##backward), FN(usual_##T##_5_0_##backward)},                                 \
-             {FN(any_##T##_5_1_##backward), FN(usual_##T##_5_1_##backward)}}};                               \
-        loops[window / 2][window > 1 && l->adjacent][usual](l);                                              \
+        void (*const loops[3][2][2])(const loop *) = {                                                             \
+            {{FN(any_##T##_1_0_##backward), FN(usual_##T##_1_0_##backward)}},                                      \
+            {{FN(any_##T##_3_0_##backward), FN(usual_##T##_3_0_##backward)},                                       \
+             {FN(any_##T##_3_1_##backward), FN(usual_##T##_3_1_##backward)}},                                      \
+            {{FN(any_##T##_5_0_##backward), FN(usual_##T##_5_0_##backward)},                                       \
+             {FN(any_##T##_5_1_##backward), FN(usual_##T##_5_1_##backward)}}};                                     \
+        loops[window / 2][window > 1 && l->adjacent][usual](l);                                                    \
     }
 #define CYNORM_LOOPS_BOTH_WAYS(T) CYNORM_LOOPS(T, 0) CYNORM_LOOPS(T, 1)
 #define CYNORM_RUNS_OF(T) [CYNORM_##T] = {FN(run_##T##_0), FN(run_##T##_1)},
@@ -556,11 +555,9 @@ static void (*const FN(run_loop)[][2])(const loop *, int) = {CYNORM_TYPES(CYNORM
 
 /* ---- scratch ---- */
 
-#define state FN(cynorm_lrn_state)
 typedef struct {
     const cynorm_lrn_tile *t;
     int backward;
-    int streaming;   /* whether spans that are long enough bypass the cache */
     int window;      /* the one that the loop sums itself; 1 where sums come ready */
     int inner;       /* whether the windows inside the slab are summed before the loop */
     int64_t levels;  /* else, how large the window is of which only the levels are */
@@ -611,7 +608,6 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
     memset(s, 0, sizeof *s);
     s->t = t;
     s->backward = backward;
-    s->streaming = t->streaming;
     int64_t within = t->windows == 1 ? t->window[0].left + t->window[0].right + 1 : 0;
     s->levels = n == 1 && within > CYNORM_SUM_DIRECT && !t->cut ? within : 0;
     s->inner = t->windows && !s->levels && !(n == 1 && (within == 3 || within == 5) && !t->cut);
@@ -627,9 +623,9 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
         FN(carve_sum)(s, &s->terms, scratch, n, size);
         s->weighted = FN(carve_ring)(s, scratch, t->left + 2, size);
     }
-    real **slab[] = {&s->squares_slab, &s->between, &s->terms_slab};
-    if (s->inner)
-        for (int i = 0; i < 2 + backward; i++) *slab[i] = FN(carve)(s, scratch, size);
+    if (s->inner) s->squares_slab = FN(carve)(s, scratch, size);
+    if (s->inner && backward) s->terms_slab = FN(carve)(s, scratch, size);
+    if (t->windows > 1) s->between = FN(carve)(s, scratch, size);
     int64_t widest = 0;
     for (int k = 0; k < t->windows; k++) {
         int64_t cells = t->window[k].left + t->window[k].right + 1;
@@ -640,8 +636,9 @@ static void FN(lay_out)(const cynorm_lrn_tile *t, int backward, char *scratch, s
             s->level[0][l] = s->level[1][l] = FN(carve)(s, scratch, size);
             if (s->levels && backward) s->level[1][l] = FN(carve)(s, scratch, size); /* the loop reads both */
         }
-    real **row[] = {&s->square_sum, &s->omega, &s->term_sum};
-    for (int i = 0; i < 2 + backward; i++) *row[i] = FN(carve)(s, scratch, size);
+    s->square_sum = FN(carve)(s, scratch, size);
+    if (t->omega.data) s->omega = FN(carve)(s, scratch, size);
+    if (backward) s->term_sum = FN(carve)(s, scratch, size);
     const int64_t stage = s->dst ? cynorm_unpack_bytes(FN(unpacked_rows)(t)) : 0;
     s->stage = (char *)FN(carve)(s, scratch, stage / (int64_t)sizeof(real));
 }
@@ -716,7 +713,7 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     l->rows[0] = r->to[1] - r->from[1], l->rows[1] = r->to[2] - r->from[2];
     l->run.parts = parts;
     if (l->rows[0] > 1 && l->pitch[0] == l->length && l->last == l->length) {
-        const int squares = parts & FN(SQUARES), terms = parts & FN(TERMS), finish = parts & FN(FINISH);
+        const int squares = parts & CYNORM_PART_SQUARES, terms = parts & CYNORM_PART_TERMS, finish = parts & CYNORM_PART_FINISH;
         const cynorm_operand *o[] = {&l->newest, &l->middle_src, &l->middle_diff, &l->y, &l->src, &l->dst};
         const int used[] = {squares, terms, terms, terms && l->y.data, finish, finish};
         int merge = 1;
@@ -725,7 +722,7 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     }
     const int64_t row = l->length * cynorm_itemsize(dtype);
     l->flat = l->last == l->length && l->src.pitch[0] == row && l->dst.pitch[0] == row;
-    l->run.streaming = s->streaming && !s->dst && row * (l->flat ? l->rows[0] : 1) >= CYNORM_STREAM_LEAST;
+    l->run.streaming = s->t->streaming && !s->dst && row * (l->flat ? l->rows[0] : 1) >= CYNORM_STREAM_LEAST;
     FN(run_loop)[dtype][s->backward](l, s->window);
 }
 
@@ -780,7 +777,7 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         if (newest) {
             loaded = FN(region_of)(t, t->reach_src, v);
             real *x = s.src.base ? FN(slot)(&s.src, u) : NULL;
-            if (x) FN(pack)(x, t, &t->src, &loaded, v, NULL, 0);
+            if (x) FN(pack)(x, t, &t->src, &loaded, v);
             l.newest = FN(operand)(t, &t->src, x, &loaded, v);
             run->squares_out = (s.inner ? s.squares_slab : FN(slot)(slots, u)) + loaded.flat;
         } else if (v < squares_end) {
@@ -788,13 +785,13 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         }
         if (terms) {
             between = FN(region_of)(t, t->reach_terms, j);
-            if (s.diff_dst) FN(pack)(s.diff_dst, t, &t->diff_dst, &between, j, NULL, 0);
-            if (s.y) FN(pack)(s.y, t, &t->y, &between, j, NULL, 0);
+            if (s.diff_dst) FN(pack)(s.diff_dst, t, &t->diff_dst, &between, j);
+            if (s.y) FN(pack)(s.y, t, &t->y, &between, j);
             l.middle_src = FN(operand)(t, &t->src, s.src.base ? FN(slot)(&s.src, uj) : NULL, &between, j);
             l.middle_diff = FN(operand)(t, &t->diff_dst, s.diff_dst, &between, j);
             if (t->y.data) l.y = FN(operand)(t, &t->y, s.y, &between, j);
             if (kept) {
-                FN(pack)(s.omega, t, &t->omega, &between, j, NULL, 0);
+                FN(pack)(s.omega, t, &t->omega, &between, j);
                 run->omega_in = s.omega + between.flat;
             } else {
                 run->square_rows =
@@ -821,17 +818,17 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         }
 
         const region *any = finish ? &output : terms ? &between : &loaded;
-        const int parts = squares * FN(SQUARES) | terms * FN(TERMS) | finish * FN(FINISH);
+        const int parts = squares * CYNORM_PART_SQUARES | terms * CYNORM_PART_TERMS | finish * CYNORM_PART_FINISH;
         if ((!squares || FN(same_shape)(any, &loaded)) && (!terms || FN(same_shape)(any, &between))) {
             if (parts) FN(run)(&s, &l, any, parts);
         } else {
-            if (finish) FN(run)(&s, &l, &output, FN(FINISH));
-            if (terms) FN(run)(&s, &l, &between, FN(TERMS));
-            if (squares) FN(run)(&s, &l, &loaded, FN(SQUARES));
+            if (finish) FN(run)(&s, &l, &output, CYNORM_PART_FINISH);
+            if (terms) FN(run)(&s, &l, &between, CYNORM_PART_TERMS);
+            if (squares) FN(run)(&s, &l, &loaded, CYNORM_PART_SQUARES);
         }
 
-        if (finish && s.dst) FN(pack)(s.dst, t, &t->dst, &output, i, s.stage, s.streaming);
-        if (finish && !backward && t->omega.data) FN(pack)(s.omega, t, &t->omega, &output, i, s.stage, 0);
+        if (finish && s.dst) FN(unpack)(s.dst, t, &t->dst, &output, i, t->streaming ? s.stage : NULL);
+        if (finish && !backward && t->omega.data) FN(unpack)(s.omega, t, &t->omega, &output, i, NULL);
         if (s.inner && squares) FN(inner_windows)(&s, FN(slot)(slots, u), s.squares_slab, 0);
         if (s.inner && terms) FN(inner_windows)(&s, FN(slot)(&s.terms.level[0], ut), s.terms_slab, 1);
         if (s.levels) { /* likewise, but the loop adds up the pieces */
@@ -845,9 +842,3 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     }
 }
 
-#undef ring
-#undef streamed_sum
-#undef state
-#undef loop
-#undef run_t
-#undef span_t

@@ -3,11 +3,9 @@
  * CYNORM_BLOCK slabs are worked on at a time, a vector of each, in registers; what the next block needs of this one waits in
  * scratch, in the order of its use. How rows of dst leave that do not begin at a line of memory: lrn_stage.h. */
 
-#ifndef CYNORM_LRN_BLOCKS_H
-#define CYNORM_LRN_BLOCKS_H
 enum { CYNORM_BLOCK = 4 }; /* slabs */
 /* Whether there are registers for stages that are late. */
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
 enum { CYNORM_BLOCKS_LATE = 1 };
 #else
 enum { CYNORM_BLOCKS_LATE = 0 };
@@ -15,9 +13,7 @@ enum { CYNORM_BLOCKS_LATE = 0 };
 /* What loops take for granted, to have fewer instructions: that the block belongs to dst, whose rows are stored as they are, or
  * lie across lines; or nothing. */
 enum { CYNORM_BLOCKS_ANY, CYNORM_BLOCKS_PLAIN, CYNORM_BLOCKS_SEAMED };
-#endif
 
-#define block_t FN(cynorm_lrn_block)
 typedef struct {
     const char *src[CYNORM_BLOCK + 2 * CYNORM_REACH], *diff_dst[CYNORM_BLOCK];
     char *dst[CYNORM_BLOCK];
@@ -33,7 +29,6 @@ typedef struct {
 } block_t;
 
 /* dst on its way to memory: of each slab the even vector of a pair, and what lies across lines. */
-#define leaving_t FN(cynorm_lrn_leaving)
 typedef struct { vec even[CYNORM_BLOCK]; seam_t seam[CYNORM_BLOCK]; } leaving_t;
 
 CYNORM_INLINE void FN(open_leaving)(const block_t *b, leaving_t *l, int way) {
@@ -59,7 +54,7 @@ CYNORM_INLINE void FN(leave)(const block_t *b, leaving_t *l, int j, int64_t at, 
 CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
                                      int together, int part, leaving_t *l, int way) {
     const int64_t at = i * cynorm_itemsize(dtype);
-    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * reach;
+    real *kept = b->kept + (i + (part == CYNORM_ODD) * VL) * reach;
     vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
 #pragma GCC unroll 8
     for (int j = 0; j < reach; j++) s[j] = FN(load)(kept + j * VL);
@@ -75,7 +70,7 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
         vec omega[CYNORM_BLOCK], out[CYNORM_BLOCK];
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++) {
-            if (part != FN(ODD)) __builtin_prefetch(b->src[reach + j + k] + at + b->src_ahead, 0, 2);
+            if (part != CYNORM_ODD) __builtin_prefetch(b->src[reach + j + k] + at + b->src_ahead, 0, 2);
             omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
         }
         if (way == CYNORM_BLOCKS_ANY && !b->finish) continue;
@@ -94,25 +89,23 @@ CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, in
     if (dtype == CYNORM_BF16)
         for (; i + 2 * VL <= b->length; i += 2 * VL) {
             cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(EVEN), &l, way);
-            FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ODD), &l, way);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_EVEN, &l, way);
+            FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ODD, &l, way);
         }
     for (; i + VL <= b->length; i += VL) {
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-        FN(block_forward)(b, i, VL, dtype, reach, kind, together, FN(ALL), &l, way);
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ALL, &l, way);
     }
-    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, FN(ALL), &l, way);
+    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, CYNORM_ALL, &l, way);
     FN(close_leaving)(b, &l, dtype, way);
 }
 
 /* Backward: diff_src of slabs c to c+3, from src of slabs c to c+3+2*reach, diff_dst of slabs c+reach to c+3+reach, in
  * three stages, which hand this on. */
-#define passing_t FN(cynorm_lrn_passing)
 typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_BLOCK]; } passing_t;
 
 /* A vector of src of each slab but the last ones, for the stages after the first, or NULL: the lines of slabs that lie a power of
  * two apart do not stay in the first-level cache until these read them again. */
-#define again_t FN(cynorm_lrn_again)
 typedef struct { vec x[CYNORM_BLOCK + CYNORM_REACH]; } again_t;
 
 CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, again_t *again, int64_t i, int64_t n, int dtype,
@@ -127,7 +120,7 @@ CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, again_t *aga
     }
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j++) {
-        if (part != FN(ODD)) __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
+        if (part != CYNORM_ODD) __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
         p->omega[j] = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
     }
 }
@@ -140,7 +133,7 @@ CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, const again_t
         vec g[CYNORM_BLOCK], x[CYNORM_BLOCK];
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++) {
-            if (part != FN(ODD)) __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
+            if (part != CYNORM_ODD) __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
             g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
             x[k] = again ? again->x[reach + j + k] : FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
         }
@@ -154,7 +147,7 @@ CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, const again_t
 CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, const again_t *again, int64_t i, int64_t n,
                                     int dtype, int reach, int part, leaving_t *l, int way) {
     const int64_t at = i * cynorm_itemsize(dtype);
-    real *kept = b->kept + (i + (part == FN(ODD)) * VL) * 3 * reach;
+    real *kept = b->kept + (i + (part == CYNORM_ODD) * VL) * 3 * reach;
     vec terms[CYNORM_BLOCK + 2 * CYNORM_REACH], weighted[CYNORM_BLOCK + CYNORM_REACH];
 #pragma GCC unroll 8
     for (int j = 0; j < 2 * reach; j++) terms[j] = FN(load)(kept + j * VL);
@@ -178,9 +171,9 @@ CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, const 
 CYNORM_INLINE void FN(block_backward)(const block_t *b, leaving_t *l, int64_t i, int64_t n, int dtype, int reach, int kind,
                                       int together, int way) {
     passing_t p;
-    FN(block_omegas)(b, &p, NULL, i, n, dtype, reach, FN(ALL));
-    FN(block_terms)(b, &p, NULL, i, n, dtype, reach, kind, together, FN(ALL));
-    FN(block_finish)(b, &p, NULL, i, n, dtype, reach, FN(ALL), l, way);
+    FN(block_omegas)(b, &p, NULL, i, n, dtype, reach, CYNORM_ALL);
+    FN(block_terms)(b, &p, NULL, i, n, dtype, reach, kind, together, CYNORM_ALL);
+    FN(block_finish)(b, &p, NULL, i, n, dtype, reach, CYNORM_ALL, l, way);
 }
 
 /* Where memory is the limit, the stages of a vector, each a step after the one before: what comes late holds up nothing else. */
@@ -191,10 +184,10 @@ CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, leaving_t *l, i
     again_t again[4];
     for (int64_t t = 0; t < steps + 2; t++) {
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, t * VL * cynorm_itemsize(dtype));
-        if (t >= 2) FN(block_finish)(b, &p, &again[(t - 2) & 3], (t - 2) * VL, VL, dtype, reach, FN(ALL), l, way);
+        if (t >= 2) FN(block_finish)(b, &p, &again[(t - 2) & 3], (t - 2) * VL, VL, dtype, reach, CYNORM_ALL, l, way);
         if (t >= 1 && t <= steps)
-            FN(block_terms)(b, &p, &again[(t - 1) & 3], (t - 1) * VL, VL, dtype, reach, kind, together, FN(ALL));
-        if (t < steps) FN(block_omegas)(b, &p, &again[t & 3], t * VL, VL, dtype, reach, FN(ALL));
+            FN(block_terms)(b, &p, &again[(t - 1) & 3], (t - 1) * VL, VL, dtype, reach, kind, together, CYNORM_ALL);
+        if (t < steps) FN(block_omegas)(b, &p, &again[t & 3], t * VL, VL, dtype, reach, CYNORM_ALL);
     }
     return steps * VL;
 }
@@ -202,7 +195,7 @@ CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, leaving_t *l, i
 /* Where arithmetic is, those of two vectors of each slab side by side: their addresses are taken once. */
 CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, leaving_t *l, int dtype, int reach, int kind, int together,
                                                   int way) {
-    const int halves = dtype == CYNORM_BF16, one = halves ? FN(EVEN) : FN(ALL), other = halves ? FN(ODD) : FN(ALL);
+    const int halves = dtype == CYNORM_BF16, one = halves ? CYNORM_EVEN : CYNORM_ALL, other = halves ? CYNORM_ODD : CYNORM_ALL;
     const int64_t size = cynorm_itemsize(dtype), apart = halves ? 0 : VL;
     passing_t p, q;
     int64_t i = 0;
@@ -311,7 +304,3 @@ static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_a
 
 static void FN(lrn_blocks)(const cynorm_lrn_tile *t, int backward) { FN(each_run)(t, backward, FN(run_blocks)); }
 
-#undef block_t
-#undef passing_t
-#undef again_t
-#undef leaving_t

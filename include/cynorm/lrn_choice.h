@@ -2,7 +2,10 @@
  *
  * Each way sums a tile's windows in lrn.h's order, and so gives the bits that lrn.h's own loop would. */
 
-enum { FN(BLOCKS) = 1, FN(COLUMNS), FN(ROWS), FN(RUNS), FN(PLANES), FN(WALKS), FN(SLABS) };
+enum {
+    CYNORM_KIND_BLOCKS = 1, CYNORM_KIND_COLUMNS, CYNORM_KIND_ROWS, CYNORM_KIND_RUNS, CYNORM_KIND_PLANES, CYNORM_KIND_WALKS,
+    CYNORM_KIND_SLABS
+};
 
 /* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
@@ -27,53 +30,55 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     if (t->omega.data || t->cut || t->windows > 1) return 0;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right)
-        return FN(runs_serve)(t) ? FN(RUNS) : reach || FN(in_registers)(w) || FN(far)(w) ? FN(ROWS) : 0;
+        return FN(runs_serve)(t) ? CYNORM_KIND_RUNS : reach || FN(in_registers)(w) || FN(far)(w) ? CYNORM_KIND_ROWS : 0;
     const int plain = FN(plain)(t);
     if (t->y.data || (!plain && !FN(transposable)(t))) return 0;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
-    if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return FN(PLANES);
-    if (square && !t->windows && plain && FN(columns_serve)(t)) return FN(COLUMNS);
-    if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? FN(SLABS) : 0;
-    if (!t->windows) return FN(BLOCKS);
-    return FN(channels_serve)(t) ? FN(WALKS) : 0;
+    if (square && t->windows && w->step == 1 && t->left <= FN(lrn_plane_reach)) return CYNORM_KIND_PLANES;
+    if (square && !t->windows && plain && FN(columns_serve)(t)) return CYNORM_KIND_COLUMNS;
+    if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? CYNORM_KIND_SLABS : 0;
+    if (!t->windows) return CYNORM_KIND_BLOCKS;
+    return FN(channels_serve)(t) ? CYNORM_KIND_WALKS : 0;
 }
 
-static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int backward) {
-    switch (FN(kind_of)(t)) {
-    case FN(BLOCKS): return FN(blocks_scratch)(t, backward);
-    case FN(COLUMNS): return FN(columns_scratch)(t);
-    case FN(RUNS): /* the last of a tensor's tiles may be too short */
-    case FN(ROWS): return FN(rows_scratch)(t);
-    case FN(PLANES): return FN(planes_scratch)(t, backward);
-    case FN(WALKS): return FN(walks_scratch)(t, backward);
-    case FN(SLABS): return FN(slabs_scratch)(t, backward);
+static size_t FN(kernel_scratch)(const cynorm_lrn_tile *t, int kind, int backward) {
+    switch (kind) {
+    case CYNORM_KIND_BLOCKS: return FN(blocks_scratch)(t, backward);
+    case CYNORM_KIND_COLUMNS: return FN(columns_scratch)(t);
+    case CYNORM_KIND_RUNS: /* the last of a tensor's tiles may be too short */
+    case CYNORM_KIND_ROWS: return FN(rows_scratch)(t);
+    case CYNORM_KIND_PLANES: return FN(planes_scratch)(t, backward);
+    case CYNORM_KIND_WALKS: return FN(walks_scratch)(t, backward);
+    case CYNORM_KIND_SLABS: return FN(slabs_scratch)(t, backward);
     default: return FN(tile_scratch)(t, backward);
     }
 }
 
 static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
-    if (kind == FN(COLUMNS)) return CYNORM_LRN_COLUMNS;
-    return FN(plain)(t) && (kind == FN(WALKS) || (kind == FN(SLABS) && FN(by_pixels)(t))) ? CYNORM_LRN_CHANNELS : 0;
+    if (kind == CYNORM_KIND_COLUMNS) return CYNORM_LRN_COLUMNS;
+    const int by_channels = kind == CYNORM_KIND_WALKS || (kind == CYNORM_KIND_SLABS && FN(by_pixels)(t));
+    return FN(plain)(t) && by_channels ? CYNORM_LRN_CHANNELS : 0;
 }
 
 static void FN(run_kernel)(const cynorm_lrn_tile *t, int kind, int backward) {
     switch (kind) {
-    case FN(BLOCKS): FN(lrn_blocks)(t, backward); break;
-    case FN(COLUMNS): FN(lrn_columns)(t, backward); break;
-    case FN(ROWS): FN(lrn_rows)(t, backward); break;
-    case FN(RUNS): FN(lrn_runs)(t, backward); break;
-    case FN(PLANES): FN(lrn_planes)(t, backward); break;
-    case FN(WALKS): FN(lrn_walks)(t, backward); break;
-    case FN(SLABS): FN(lrn_slabs)(t, backward); break;
+    case CYNORM_KIND_BLOCKS: FN(lrn_blocks)(t, backward); break;
+    case CYNORM_KIND_COLUMNS: FN(lrn_columns)(t, backward); break;
+    case CYNORM_KIND_ROWS: FN(lrn_rows)(t, backward); break;
+    case CYNORM_KIND_RUNS: FN(lrn_runs)(t, backward); break;
+    case CYNORM_KIND_PLANES: FN(lrn_planes)(t, backward); break;
+    case CYNORM_KIND_WALKS: FN(lrn_walks)(t, backward); break;
+    case CYNORM_KIND_SLABS: FN(lrn_slabs)(t, backward); break;
     default: FN(lrn_tile)(t, backward);
     }
 }
 
 /* ---- windows along the stream, of tensors in different memory orders ---- */
 
-static int FN(transposed)(const cynorm_lrn_tile *t, int i) {
-    return !FN(contiguous)(FN(view)(t, i)) && FN(transposable)(t) && FN(kind_of)(t);
+/* y never is: what takes it is not transposable, or lrn_tile. */
+static int FN(transposed)(const cynorm_lrn_tile *t, int kind, int i) {
+    return kind && !FN(contiguous)(FN(view)(t, i)) && FN(transposable)(t);
 }
 
 /* Bytes of a slab of a transposed operand: rows of dst, the tile's, each with room for the line before it that dst may ask for;
@@ -83,10 +88,11 @@ static int64_t FN(transposed_bytes)(const cynorm_lrn_tile *t) {
 }
 
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
-    int64_t bytes = FN(transposed)(t, FN(DST)) ? cynorm_unpack_bytes(0) : 0;
-    for (int i = 0; i < FN(OPERANDS); i++)
-        if (FN(transposed)(t, i)) bytes += FN(whole_lines)(t->extent * FN(transposed_bytes)(t));
-    return (size_t)bytes + FN(kernel_scratch)(t, backward);
+    const int kind = FN(kind_of)(t);
+    int64_t bytes = FN(transposed)(t, kind, CYNORM_LRN_DST) ? cynorm_unpack_bytes(0) : 0;
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++)
+        if (FN(transposed)(t, kind, i)) bytes += FN(whole_lines)(t->extent * FN(transposed_bytes)(t));
+    return (size_t)bytes + FN(kernel_scratch)(t, kind, backward);
 }
 
 /* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
@@ -100,8 +106,9 @@ static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lr
                          size, 0};
 }
 
-/* The tile with operands in scratch where their rows are not contiguous, transposed there and back. */
-static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
+/* The tile with operands in scratch where their rows are not contiguous, transposed there and back: its `kind` stays, as some
+ * leave the line between two tiles to the next one. */
+static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int kind, int backward) {
     cynorm_lrn_tile u = *t;
     cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
     const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(transposed_bytes)(t);
@@ -109,19 +116,18 @@ static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
     const int64_t first = t->begin > reach ? t->begin - reach : 0;
     const int64_t end = t->end + reach < t->extent ? t->end + reach : t->extent;
     char *free = t->scratch, *stage = free;
-    if (FN(transposed)(t, FN(DST))) free += cynorm_unpack_bytes(0), u.streaming = 0;
-    for (int i = 0; i < FN(OPERANDS); i++) {
-        if (!FN(transposed)(t, i)) continue;
-        const int64_t before = i != FN(DST) && t->streaming && t->before && !t->windows ? 64 / size : 0;
+    if (FN(transposed)(t, kind, CYNORM_LRN_DST)) free += cynorm_unpack_bytes(0), u.streaming = 0;
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
+        if (!FN(transposed)(t, kind, i)) continue;
+        const int64_t before = i != CYNORM_LRN_DST && t->streaming && t->before && !t->windows ? 64 / size : 0;
         cynorm_slab slab = FN(transposed_slab)(t, view[i], free, before, first, end);
-        if (i != FN(DST)) cynorm_pack(&slab);
+        if (i != CYNORM_LRN_DST) cynorm_pack(&slab);
         *view[i] = (cynorm_lrn_view){free + before * size - first * pitch, pitch, {size, t->count[0] * size}, t->dst.dtype};
         free += FN(whole_lines)(t->extent * pitch);
     }
     u.scratch = free;
-    /* by the loop that takes the tile itself, as its neighbours are taken: some leave the line between them to the next one */
-    FN(run_kernel)(&u, FN(kind_of)(t), backward);
-    if (!FN(transposed)(t, FN(DST))) return;
+    FN(run_kernel)(&u, kind, backward);
+    if (!FN(transposed)(t, kind, CYNORM_LRN_DST)) return;
     cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
     cynorm_unpack(&slab, t->streaming ? stage : NULL, 0);
 }
@@ -129,16 +135,17 @@ static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int backward) {
 static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
     cynorm_lrn_tile u = *t;
     cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
+    const int kind = FN(kind_of)(t);
     int transposes = 0;
-    for (int i = 0; i < FN(OPERANDS); i++) transposes |= FN(transposed)(t, i);
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) transposes |= FN(transposed)(t, kind, i);
     if (!transposes) {
-        FN(run_kernel)(t, FN(kind_of)(t), backward);
+        FN(run_kernel)(t, kind, backward);
         return;
     }
     u.count[2] = 1;
     for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
-        FN(lrn_transposed)(&u, backward);
-        for (int i = 0; i < FN(OPERANDS); i++)
+        FN(lrn_transposed)(&u, kind, backward);
+        for (int i = 0; i < CYNORM_LRN_OPERANDS; i++)
             if (view[i]->data) view[i]->data += view[i]->stride[2];
     }
 }
@@ -147,8 +154,3 @@ static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }
 static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }
 
 #undef EACH_HALF
-#undef out_t
-#undef window_t
-#undef sums_t
-#undef region
-#undef coefficients

@@ -6,17 +6,14 @@
  * through all slabs twice, once for each; what is made of the first waits for the second. Where columns do not lie at lines, dst
  * leaves by lines that are the end of one column and what begins the next. */
 
-#ifndef CYNORM_LRN_COLUMN_H
-#define CYNORM_LRN_COLUMN_H
 enum { CYNORM_COLUMN_SLABS = 512 };      /* the most of a column */
 enum { CYNORM_COLUMN_AHEAD = 64 << 10 }; /* bytes that are asked for before they are read: some columns of all slabs, */
 enum { CYNORM_COLUMN_NEAR = 4 };         /* and, into the first-level cache, slabs of the column */
 /* How dst leaves: as it is; by lines, past the cache; by lines that lie across vectors. */
 enum { CYNORM_COLUMN_PLAIN, CYNORM_COLUMN_LINES, CYNORM_COLUMN_ACROSS };
-#endif
 
 /* double gains nothing by it */
-#if defined(__AVX512F__) && !CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && !CYNORM_DOUBLE
 #define CYNORM_COLUMNS 1
 #else
 #define CYNORM_COLUMNS 0
@@ -24,7 +21,6 @@ enum { CYNORM_COLUMN_PLAIN, CYNORM_COLUMN_LINES, CYNORM_COLUMN_ACROSS };
 
 #if CYNORM_COLUMNS
 
-#define column_t FN(cynorm_lrn_column)
 typedef struct {
     const char *src, *diff_dst;            /* slab 0 */
     char *dst;
@@ -41,11 +37,9 @@ typedef struct {
 } column_t;
 
 /* Of a line of each slab the vector that is worked on: n elements, or all of a part. */
-#define slice_t FN(cynorm_lrn_slice)
 typedef struct { int dtype, part; int64_t n; } slice_t;
 
 /* Where each stage is in memory. */
-#define place_t FN(cynorm_lrn_column_place)
 typedef struct {
     const char *newest, *middle, *finished, *diff_dst, *src_ahead, *diff_ahead;
     char *dst, *before, *even;
@@ -74,7 +68,7 @@ CYNORM_INLINE vec FN(column_get)(const char *slab, slice_t of) { return FN(get_p
  * slab that is near. */
 CYNORM_INLINE vec FN(column_read)(const char *slab, const char *ahead, int64_t step, slice_t of, int asks) {
     const vec v = FN(column_get)(slab, of);
-    if (of.part == FN(ALL) || of.part == asks) __builtin_prefetch(ahead, 0, 2);
+    if (of.part == CYNORM_ALL || of.part == asks) __builtin_prefetch(ahead, 0, 2);
     __builtin_prefetch(slab + CYNORM_COLUMN_NEAR * step + 63, 0, 3);
     return v;
 }
@@ -106,12 +100,12 @@ CYNORM_INLINE vec FN(line_across)(vec before, vec line, int32_t from, int dtype)
 
 /* The column's part of dst, or what waits of it. */
 CYNORM_INLINE void FN(column_leave)(char *dst, char *before, char *even, const int32_t *lanes, vec out, slice_t of, int way) {
-    if (of.part == FN(EVEN)) {
+    if (of.part == CYNORM_EVEN) {
         FN(store)((real *)even, out);
         return;
     }
-    if (of.part == FN(ODD)) out = FN(line_of_parts)(FN(load)((const real *)even), out, of.dtype);
-    if (way == CYNORM_COLUMN_PLAIN && of.part == FN(ALL)) FN(put)(dst, out, of.dtype, of.n);
+    if (of.part == CYNORM_ODD) out = FN(line_of_parts)(FN(load)((const real *)even), out, of.dtype);
+    if (way == CYNORM_COLUMN_PLAIN && of.part == CYNORM_ALL) FN(put)(dst, out, of.dtype, of.n);
     else if (way == CYNORM_COLUMN_PLAIN) memcpy(dst, &out, 64);
     else if (way == CYNORM_COLUMN_LINES) cynorm_stream(dst, &out, 64);
     else {
@@ -122,7 +116,6 @@ CYNORM_INLINE void FN(column_leave)(char *dst, char *before, char *even, const i
 }
 
 /* A loop over columns [from, to), in bytes; the last one of PLAIN may be of less than a line. */
-#define column_loop FN(cynorm_lrn_column_loop)
 typedef void (*column_loop)(const column_t *, int64_t from, int64_t to);
 
 #endif

@@ -78,7 +78,8 @@ static int FN(spread)(int64_t slabs, int64_t step) {
 static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int backward = t->diff_dst.data != NULL, wide = t->left > CYNORM_REACH, line = FN(is_line)(t->src.dtype);
     const int64_t row = t->count[0] * cynorm_itemsize(t->src.dtype);
-    if (!wide && (!backward || !FN(column_loops)[t->src.dtype][0][FN(loop_of_beta)(t, 1)][CYNORM_COLUMN_PLAIN])) return 0;
+    if (!wide && (!backward || t->src.dtype >= (int)(sizeof FN(column_loops) / sizeof *FN(column_loops)) ||
+                  !FN(column_loops)[t->src.dtype][0][FN(loop_of_beta)(t, 1)][CYNORM_COLUMN_PLAIN])) return 0;
     if (wide && (t->left > CYNORM_WIDE_REACH || !line || FN(by_blocks)(t) || !FN(whole_steps)(t->extent, t->left, backward))) return 0;
     if (row < (t->streaming ? CYNORM_STREAM_LEAST : 64)) return 0;
     return FN(spread)(t->extent, t->src.streamed) && (!backward || FN(spread)(t->extent, t->diff_dst.streamed));
@@ -86,10 +87,6 @@ static int FN(columns_serve)(const cynorm_lrn_tile *t) {
 
 static void FN(lrn_columns)(const cynorm_lrn_tile *t, int backward) { FN(each_run)(t, backward, FN(run_columns)); }
 
-#undef column_t
-#undef place_t
-#undef slice_t
-#undef column_loop
 
 #else
 

@@ -12,10 +12,10 @@ enum { CYNORM_FAR = 16, CYNORM_ROW_STRIP = 1024 };
 /* Windows that reach further: the rows of a strip lie in scratch, each between zeros or, where it goes on, what cells it has
  * there. Of all at once S_4 is made; other sums of the tree are made of these as they are needed, since loads are cheaper than
  * stores. */
-#define far_t FN(cynorm_lrn_far)
-enum { FN(FAR_REALS) = CYNORM_ROW_STRIP + 4 * CYNORM_FAR + 2 * VL };
+enum { CYNORM_FAR_REALS = CYNORM_ROW_STRIP + 4 * CYNORM_FAR + 2 * VL };
 typedef struct {
-    real cells[VL + FN(FAR_REALS)], fours[FN(FAR_REALS)]; /* the former from VL on: what lies before is read, but not used */
+    real cells[VL + CYNORM_FAR_REALS]; /* from VL on: what lies before is read, but not used */
+    real fours[CYNORM_FAR_REALS];
     int64_t pitch, rows, first; /* reals from a row to the next; rows; reals to the first cell whose sum is asked for */
 } __attribute__((aligned(64))) far_t;
 

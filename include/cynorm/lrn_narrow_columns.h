@@ -3,7 +3,6 @@
 #if CYNORM_COLUMNS
 
 /* A window that goes on: its latest cell, S_2 of that and of the one before, S_4. */
-#define sliding_t FN(cynorm_lrn_sliding)
 typedef struct { vec cell, pair, earlier, four; } sliding_t;
 
 CYNORM_INLINE vec FN(slide)(sliding_t *s, vec cell, int reach) {
@@ -13,35 +12,36 @@ CYNORM_INLINE vec FN(slide)(sliding_t *s, vec cell, int reach) {
     return sum;
 }
 
-enum { FN(COLUMN_STEP) = 2 }; /* slabs at a time */
+enum { CYNORM_COLUMN_STEP = 2 }; /* slabs at a time */
 
-#define passing_t FN(cynorm_lrn_column_passing)
 typedef struct {
     sliding_t squares, sums;
     vec earlier[CYNORM_REACH]; /* diff_dst * omega^-beta of what is not finished */
-    vec omega[FN(COLUMN_STEP)], terms[FN(COLUMN_STEP)], weighted[FN(COLUMN_STEP)]; /* what a stage leaves for the next */
-} passing_t;
+    vec omega[CYNORM_COLUMN_STEP], terms[CYNORM_COLUMN_STEP], weighted[CYNORM_COLUMN_STEP]; /* what a stage leaves for the next */
+} column_passing_t;
 
 #define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < slabs; j++)
 
 /* The stages, each of so many slabs, which exist or do not: omegas, of the newest; */
-CYNORM_INLINE void FN(column_omegas)(const column_t *b, passing_t *p, place_t *at, slice_t of, int reach, int slabs, int exist) {
+CYNORM_INLINE void FN(column_omegas)(const column_t *b, column_passing_t *p, place_t *at, slice_t of, int reach, int slabs,
+                                     int exist) {
     EACH_SLAB {
         vec x = {0};
         if (exist)
-            x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, of, FN(EVEN));
+            x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, of, CYNORM_EVEN);
         p->omega[j] = FN(omega_of)(&b->q, FN(slide)(&p->squares, x * x, reach), of.n);
     }
     FN(omegas_go_on)(b, at, slabs);
 }
 
 /* terms; */
-CYNORM_INLINE void FN(column_terms)(const column_t *b, passing_t *p, place_t *at, slice_t of, int kind, int slabs, int exist) {
-    vec x[FN(COLUMN_STEP)], g[FN(COLUMN_STEP)];
+CYNORM_INLINE void FN(column_terms)(const column_t *b, column_passing_t *p, place_t *at, slice_t of, int kind, int slabs,
+                                    int exist) {
+    vec x[CYNORM_COLUMN_STEP], g[CYNORM_COLUMN_STEP];
     EACH_SLAB {
         p->terms[j] = p->weighted[j] = (vec){0};
         if (!exist) continue;
-        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, FN(ODD));
+        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, CYNORM_ODD);
         x[j] = FN(column_get)(at->middle + j * b->src_step, of);
     }
     if (exist) FN(terms_of)(&b->q, p->terms, p->omega, g, x, NULL, slabs, kind, p->weighted);
@@ -49,8 +49,8 @@ CYNORM_INLINE void FN(column_terms)(const column_t *b, passing_t *p, place_t *at
 }
 
 /* results. */
-CYNORM_INLINE void FN(column_results)(const column_t *b, passing_t *p, place_t *at, slice_t of, int reach, int slabs, int exist,
-                                      int way) {
+CYNORM_INLINE void FN(column_results)(const column_t *b, column_passing_t *p, place_t *at, slice_t of, int reach, int slabs,
+                                      int exist, int way) {
     EACH_SLAB {
         const vec sum = FN(slide)(&p->sums, p->terms[j], reach), weighted = p->earlier[0];
         if (reach > 1) p->earlier[0] = p->earlier[1];
@@ -66,11 +66,11 @@ CYNORM_INLINE void FN(column_results)(const column_t *b, passing_t *p, place_t *
 /* Slab c is read, the one `reach` before it has a term, the one as many before that is finished: at the ends of a column one slab
  * at a time; else by steps, each stage a step after the one before, so that what comes late holds up nothing else. */
 CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int reach, int kind, int way) {
-    enum { STEP = FN(COLUMN_STEP) };
+    enum { STEP = CYNORM_COLUMN_STEP };
     const int64_t begin = b->finish[0] + 2 * reach, end = b->finish[1] + 2 * reach;
     int64_t c = b->first;
     place_t at = FN(place_of)(b, from, c, reach, 2 * reach);
-    passing_t p = {{{0}}};
+    column_passing_t p = {{{0}}};
 #define OMEGAS(slabs, exist) FN(column_omegas)(b, &p, &at, of, reach, slabs, exist)
 #define TERMS(slabs, exist) FN(column_terms)(b, &p, &at, of, kind, slabs, exist)
 #define RESULTS(slabs, exist) FN(column_results)(b, &p, &at, of, reach, slabs, exist, way)
@@ -91,7 +91,7 @@ CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int r
             /* a register for each, in place of sums of some, which take more instructions than there is time for */
             __asm__("" : "+r"(at.newest), "+r"(at.middle), "+r"(at.finished), "+r"(at.diff_dst), "+r"(at.src_ahead),
                          "+r"(at.diff_ahead), "+r"(at.dst), "+r"(at.before), "+r"(at.lanes));
-            if (of.part != FN(ALL)) __asm__("" : "+r"(at.even));
+            if (of.part != CYNORM_ALL) __asm__("" : "+r"(at.even));
             RESULTS(STEP, 1);
             TERMS(STEP, 1);
             OMEGAS(STEP, 1);
@@ -109,10 +109,10 @@ CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int r
 
 /* A line of each slab. */
 CYNORM_INLINE void FN(column_of_lines)(const column_t *b, int64_t from, int dtype, int reach, int kind, int way) {
-    if (FN(is_line)(dtype)) FN(column)(b, from, (slice_t){dtype, FN(ALL), VL}, reach, kind, way);
+    if (FN(is_line)(dtype)) FN(column)(b, from, (slice_t){dtype, CYNORM_ALL, VL}, reach, kind, way);
     else {
-        FN(column)(b, from, (slice_t){dtype, FN(EVEN), VL}, reach, kind, CYNORM_COLUMN_PLAIN);
-        FN(column)(b, from, (slice_t){dtype, FN(ODD), VL}, reach, kind, way);
+        FN(column)(b, from, (slice_t){dtype, CYNORM_EVEN, VL}, reach, kind, CYNORM_COLUMN_PLAIN);
+        FN(column)(b, from, (slice_t){dtype, CYNORM_ODD, VL}, reach, kind, way);
     }
 }
 
@@ -127,7 +127,7 @@ CYNORM_INLINE void FN(column_of_lines)(const column_t *b, int64_t from, int dtyp
         for (; from + 64 <= to; from += 64) FN(column_of_lines)(&b, from, CYNORM_##T, reach, beta, CYNORM_COLUMN_##way);     \
         for (; CYNORM_COLUMN_##way == CYNORM_COLUMN_PLAIN && from < to; from += VL * b.size) {                               \
             const int64_t left = (to - from) / b.size, n = left < VL ? left : VL;                                            \
-            FN(column)(&b, from, (slice_t){CYNORM_##T, FN(ALL), n}, reach, beta, CYNORM_COLUMN_PLAIN);                       \
+            FN(column)(&b, from, (slice_t){CYNORM_##T, CYNORM_ALL, n}, reach, beta, CYNORM_COLUMN_PLAIN);                    \
         }                                                                                                                    \
     }
 #define CYNORM_COLUMN_WAYS(T, direction, reach, name, kind, together)                                                        \
@@ -153,7 +153,5 @@ static const column_loop FN(column_loops)[][2][3][3] = { /* exponents in the ord
 #undef CYNORM_SPECIAL_OF
 
 #undef EACH_SLAB
-#undef sliding_t
-#undef passing_t
 
 #endif

@@ -5,13 +5,9 @@
  * of memory do: a window's rows are as many steps of a row apart, and what goes across them goes by whole vectors and lines of
  * the plane, wherever its rows begin. */
 
-#ifndef CYNORM_LRN_PLANES_H
-#define CYNORM_LRN_PLANES_H
 /* Bytes that reads of planes run ahead; elements of planes worked on at once. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
-#endif
 
-#define plane_t FN(cynorm_lrn_plane)
 typedef struct {
     int64_t width;
     const char *from; /* sums along rows: of what, how many rows, bytes from one to the next; to where */
@@ -341,4 +337,3 @@ static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
     FN(put_unfinished)(&p);
 }
 
-#undef plane_t

@@ -7,18 +7,11 @@
  * Past the cache, a row that does not begin at a line leaves by lines that are the end of one vector and what begins the next
  * (across_t), where vectors are whole and lanes can be picked; else rows are made in scratch and copied. */
 
-#ifndef CYNORM_LRN_ROWS_H
-#define CYNORM_LRN_ROWS_H
 enum { CYNORM_ROW_AHEAD = 6144 }; /* bytes to what is prefetched */
 enum { CYNORM_FAR_WINDOW = 6 }; /* among the loops for windows, that of those which reach further than registers */
-#endif
 
-#define rows_t FN(cynorm_lrn_rows)
-#define row_loop_t FN(cynorm_lrn_row_loop)
-#define strip_t FN(cynorm_lrn_row_strip)
 typedef struct { int64_t row, rows, from, to, most; } strip_t; /* vectors [from, to) of rows; most: how many rows */
 /* dst past the cache, where lines begin within its vectors: a line is the end of one and what begins the next. */
-#define across_t FN(cynorm_lrn_across)
 typedef struct {
     vec before;                 /* the vector before, as it is stored */
     ivec lanes;                 /* of both, those of a line */
@@ -52,10 +45,10 @@ typedef struct FN(cynorm_lrn_rows) {
  * first-level cache, row after row. Where strips meet in a row, what the windows reach is made twice. Sums of a wide
  * window, which are late, run on from row to row: there a vector of zeros lies behind each, which none reaches across.
  * How many instructions there are is the limit, those that move registers and count vectors too. */
-enum { FN(STRIP_MARGIN) = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
-enum { FN(STRIP_VECTORS) = 2 * CYNORM_ROW_STRIP / VL + 2 * FN(STRIP_MARGIN) };
+enum { CYNORM_STRIP_MARGIN = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
+enum { CYNORM_STRIP_VECTORS = 2 * CYNORM_ROW_STRIP / VL + 2 * CYNORM_STRIP_MARGIN };
 /* from a term to what its diff_dst adds to diff_src, and to its src */
-enum { FN(WEIGHTED) = FN(STRIP_VECTORS), FN(KEPT_SRC) = 2 * FN(STRIP_VECTORS) };
+enum { CYNORM_ROW_WEIGHTED = CYNORM_STRIP_VECTORS, CYNORM_ROW_SRC = 2 * CYNORM_STRIP_VECTORS };
 
 CYNORM_INLINE strip_t FN(strips_of)(const rows_t *r) {
     const int64_t each = r->vectors + r->margin;
@@ -79,14 +72,14 @@ CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
 
 /* Several vectors at once: by halves two, the even and the odd elements of the one at p; else that and the next ones. */
 CYNORM_INLINE vec FN(get_of_some)(const char *p, int64_t step, int k, int dtype, int64_t n, int halves) {
-    return halves ? FN(get_part)(p, dtype, n, k ? FN(ODD) : FN(EVEN)) : FN(get)(p + k * step, dtype, n);
+    return halves ? FN(get_part)(p, dtype, n, k ? CYNORM_ODD : CYNORM_EVEN) : FN(get)(p + k * step, dtype, n);
 }
 
 CYNORM_INLINE void FN(put_of_some)(char *p, int64_t step, const vec *v, int count, int dtype, int64_t n, int streaming,
                                   int halves) {
     vec even;
     for (int k = 0; k < count; k++) {
-        const int part = !halves ? FN(ALL) : k ? FN(ODD) : FN(EVEN);
+        const int part = !halves ? CYNORM_ALL : k ? CYNORM_ODD : CYNORM_EVEN;
         FN(put_part)(p + (halves ? 0 : k * step), v[k], dtype, n, streaming, part, &even);
     }
 }
@@ -104,7 +97,7 @@ CYNORM_INLINE int FN(may_cross)(int dtype, int halves) {
 CYNORM_INLINE vec FN(stored)(const vec *out, int dtype, int halves) {
 #if !CYNORM_DOUBLE
     if (halves) return (vec)FN(halves)(out[0], out[1]);
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     if (dtype == CYNORM_BF16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_bf16)(out[0]));
     if (dtype == CYNORM_F16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_f16)(out[0]));
 #endif
@@ -115,7 +108,7 @@ CYNORM_INLINE vec FN(stored)(const vec *out, int dtype, int halves) {
 
 /* The `bytes` of a line, or of half of one, that end a stored vector and begin the next. */
 CYNORM_INLINE vec FN(across_of)(const across_t *a, vec next, int64_t bytes) {
-#if defined(__AVX512F__) && !CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && !CYNORM_DOUBLE
     if (bytes == 32) {
 #define HALF(v) _mm512_castsi512_si256((__m512i)(v))
         return (vec)_mm512_castsi256_si512(_mm256_permutex2var_epi32(HALF(a->before), HALF(a->lanes), HALF(next)));
@@ -162,7 +155,6 @@ static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
 /* Loops that know no window take vectors as they lie in memory, by lines: all rows, where these follow one another; else
  * rows or, of blocks of channels, columns: then steps and pitches change places. Blocks often lie a multiple of 4 KB apart:
  * along a row, each load would wait for the store before it, which it seems to follow. So results take src from scratch. */
-#define lines_t FN(cynorm_lrn_lines)
 typedef struct {
     int64_t first, lines, from, vectors, full; /* of the operands; of a line, and as many of these are whole */
     int64_t line, apart; /* in scratch, from a line to the next, from a vector to the next */
@@ -263,8 +255,8 @@ CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const cha
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         term[k * apart] = FN(part)(t[k], (vec){0}, n);
-        term[FN(WEIGHTED) + k * apart] = weighted[k];
-        if (keeps) term[FN(KEPT_SRC) + k * apart] = x[k];
+        term[CYNORM_ROW_WEIGHTED + k * apart] = weighted[k];
+        if (keeps) term[CYNORM_ROW_SRC + k * apart] = x[k];
     }
 }
 
@@ -382,7 +374,7 @@ CYNORM_INLINE void FN(results_of)(const rows_t *given, const strip_t *of, int64_
 #define PUT(at)                                                                                                \
     EACH_HALF {                                                                                                \
         const vec x = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                       \
-        out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[FN(WEIGHTED) + h]);                                    \
+        out[h] = FN(diff_src_of)(&r->q, x, sum[h], (at)[CYNORM_ROW_WEIGHTED + h]);                             \
     }                                                                                                          \
     if (crossing) FN(put_across)(&across, dst, out, dtype, halves);                                            \
     else FN(put_of_some)(dst, 0, out, 1 + halves, dtype, FN(lanes)(r, v, whole), streaming, halves);           \
@@ -487,7 +479,7 @@ CYNORM_INLINE void FN(far_results)(const rows_t *given, const strip_t *s, int64_
     }
     memset(f.cells + VL + s->rows * f.pitch, 0, (size_t)(gap * VL) * sizeof(real));
     FN(far_to_sums)(&f, r, width, term);
-    const vec *weighted = term + FN(WEIGHTED) + before;
+    const vec *weighted = term + CYNORM_ROW_WEIGHTED + before;
     across_t across = {.end = NULL};
     if (r->across) across = *r->across;
     for (int64_t i = 0; i < s->rows; i++, weighted += to - from - width) {
@@ -513,12 +505,12 @@ static void FN(strip_to_powers)(const rows_t *r, const strip_t *s, int64_t from,
 }
 
 static void FN(rows_forward)(const rows_t *r) {
-    vec scratch[FN(STRIP_VECTORS)], *const omega = scratch + FN(STRIP_MARGIN);
+    vec scratch[CYNORM_STRIP_VECTORS], *const omega = scratch + CYNORM_STRIP_MARGIN;
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) FN(strip_to_powers)(r, &s, s.from, s.to, omega);
 }
 
 static void FN(rows_backward)(const rows_t *r) {
-    vec scratch[3 * FN(STRIP_VECTORS)], *const term = scratch + FN(STRIP_MARGIN);
+    vec scratch[3 * CYNORM_STRIP_VECTORS], *const term = scratch + CYNORM_STRIP_MARGIN;
     rows_t kept = *r; /* whose src is in scratch */
     kept.src_step = sizeof(vec);
     for (strip_t s = FN(strips_of)(r); FN(next_strip)(&s, r);) {
@@ -528,7 +520,7 @@ static void FN(rows_backward)(const rows_t *r) {
         const int in_scratch = r->keeps && FN(by_columns)(r, &s);
         if (in_scratch) {
             kept.src_pitch = FN(row_in_scratch)(r, from, to) * kept.src_step;
-            kept.src = (const char *)(term + FN(KEPT_SRC)) - s.row * kept.src_pitch - from * kept.src_step;
+            kept.src = (const char *)(term + CYNORM_ROW_SRC) - s.row * kept.src_pitch - from * kept.src_step;
         }
         r->results(in_scratch ? &kept : r, &s, from, to, term);
     }
@@ -550,7 +542,7 @@ static void FN(rows_backward)(const rows_t *r) {
     }
 #define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
     CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
-        const int cells = FN(reach_##reach);                                                                   \
+        const int cells = cynorm_reach_##reach;                                                                \
         if (CYNORM_##T == CYNORM_BF16 && cells > 0 && given->halves)                                           \
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 1);                                 \
         else if (cells >= -VL && given->whole)                                                                 \
@@ -596,7 +588,10 @@ static void FN(rows_backward)(const rows_t *r) {
     CYNORM_ROW_SUMS(T, what, 2)
 #define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2), CYNORM_FAR_OF(what)}
 #endif
-enum { FN(reach_1) = 1, FN(reach_2) = 2, FN(reach__2) = -2, FN(reach__4) = -4, FN(reach__8) = -8, FN(reach__16) = -16 };
+enum {
+    cynorm_reach_1 = 1, cynorm_reach_2 = 2, cynorm_reach__2 = -2, cynorm_reach__4 = -4, cynorm_reach__8 = -8,
+    cynorm_reach__16 = -16
+};
 #define CYNORM_ROWS_OF(T)                                                                                      \
     [CYNORM_##T] = {{CYNORM_POWERS_OF(row_powers_##T), CYNORM_POWERS_OF(row_terms_##T)},                       \
                     CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T)},
@@ -643,13 +638,13 @@ static int FN(packed)(const cynorm_lrn_tile *t, int i) {
     const cynorm_lrn_view *m = FN(view)(t, i);
     if (!m->data) return 0;
     return !FN(contiguous)(m) || (FN(joint)(t) && t->count[0] != VL) ||
-           (i != FN(DST) && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
+           (i != CYNORM_LRN_DST && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
 }
 
 /* Rows of dst until they are copied, or are packed. */
 static int64_t FN(rows_stage)(const cynorm_lrn_tile *t) {
     const int64_t entries = t->count[0] * t->count[1] * (FN(joint)(t) ? t->count[2] : 1);
-    if (FN(packed)(t, FN(DST))) return cynorm_unpack_bytes(FN(unpacked_rows)(t));
+    if (FN(packed)(t, CYNORM_LRN_DST)) return cynorm_unpack_bytes(FN(unpacked_rows)(t));
     return FN(whole_lines)(entries * cynorm_itemsize(t->dst.dtype));
 }
 
@@ -659,7 +654,7 @@ static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {
 
 static size_t FN(rows_scratch)(const cynorm_lrn_tile *t) {
     int64_t bytes = FN(rows_stage)(t);
-    for (int i = 0; i < FN(OPERANDS); i++) bytes += FN(packed)(t, i) ? FN(slab_bytes)(t) : 0;
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) bytes += FN(packed)(t, i) ? FN(slab_bytes)(t) : 0;
     return (size_t)bytes;
 }
 
@@ -670,23 +665,23 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
     const int whole = cells % VL == 0 && !t->y.data, loop = FN(loop_of_beta)(t, whole);
     const int halves = dtype == CYNORM_BF16 && loop == 1 && reach && !joint && cells % (2 * VL) == 0;
     const int64_t lanes = halves ? 2 * VL : VL, vector = lanes * size, ahead = CYNORM_ROW_AHEAD / (cells * size) + 1;
-    char *stage = t->scratch, *slab[FN(OPERANDS)], *free = stage + FN(rows_stage)(t);
-    for (int i = 0; i < FN(OPERANDS); i++) {
+    char *stage = t->scratch, *slab[CYNORM_LRN_OPERANDS], *free = stage + FN(rows_stage)(t);
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
         slab[i] = FN(packed)(t, i) ? free : NULL;
         if (slab[i]) free += FN(slab_bytes)(t);
     }
     const int by_lines = FN(by_lines)(t, row, vector);
     /* rows follow on, but do not begin at lines */
-    const int apart = t->streaming && !by_lines && !slab[FN(DST)] && t->dst.stride[level] == row;
+    const int apart = t->streaming && !by_lines && !slab[CYNORM_LRN_DST] && t->dst.stride[level] == row;
     const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0 &&
                          FN(multiple_of)(&t->dst, sizeof(real)), staged = apart && !crossing;
     across_t across = {.end = NULL};
     rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
-                .streaming = t->streaming && by_lines && !slab[FN(DST)], .across = crossing ? &across : NULL};
+                .streaming = t->streaming && by_lines && !slab[CYNORM_LRN_DST], .across = crossing ? &across : NULL};
 /* so many rows on in this slab or, where it has fewer, in the next one */
 #define AHEAD(name) (ahead < t->count[level] ? ahead * t->name.stride[level] : t->name.streamed)
-    if (!slab[FN(SRC)]) r.src_ahead = AHEAD(src);
-    if (!slab[FN(DIFF_DST)]) r.diff_ahead = AHEAD(diff_dst);
+    if (!slab[CYNORM_LRN_SRC]) r.src_ahead = AHEAD(src);
+    if (!slab[CYNORM_LRN_DIFF_DST]) r.diff_ahead = AHEAD(diff_dst);
 #undef AHEAD
     r.last = cells - (r.vectors - 1) * lanes;
     r.whole = cells % VL == 0;
@@ -708,30 +703,30 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
     r.results = FN(row_loops)[dtype].results[window];
     for (int64_t v = t->begin; v < t->end; v++) {
         const region all = FN(region_of)(t, NULL, v);
-        cynorm_operand o[FN(OPERANDS)] = {0};
-        int64_t step[FN(OPERANDS)] = {0};
-        for (int i = 0; i < FN(OPERANDS); i++) {
+        cynorm_operand o[CYNORM_LRN_OPERANDS] = {0};
+        int64_t step[CYNORM_LRN_OPERANDS] = {0};
+        for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
             const cynorm_lrn_view *m = FN(view)(t, i);
             if (!m->data) continue;
-            if (slab[i] && i != FN(DST)) FN(pack)((real *)slab[i], t, m, &all, v, NULL, 0);
+            if (slab[i] && i != CYNORM_LRN_DST) FN(pack)((real *)slab[i], t, m, &all, v);
             o[i] = FN(operand)(t, m, (real *)slab[i], &all, v);
             step[i] = joint && !slab[i] ? o[i].pitch[0] : vector;
         }
-        const cynorm_operand dst = o[FN(DST)];
+        const cynorm_operand dst = o[CYNORM_LRN_DST];
         r.rows = all.to[level];
         if (staged) {
-            o[FN(DST)] = (cynorm_operand){stage, {joint ? r.rows * row : row, joint ? row : 0}};
-            if (joint) step[FN(DST)] = r.rows * row;
+            o[CYNORM_LRN_DST] = (cynorm_operand){stage, {joint ? r.rows * row : row, joint ? row : 0}};
+            if (joint) step[CYNORM_LRN_DST] = r.rows * row;
         }
         for (int64_t i2 = 0; i2 < (joint ? 1 : all.to[2]); i2++) {
-#define OPERAND(name, short, i)                                                                               \
+#define OPERAND(name, short, i)                                                                                \
     r.name = o[i].data ? o[i].data + i2 * o[i].pitch[1] : NULL, r.short##_step = step[i],                      \
     r.short##_pitch = o[i].pitch[level - 1],                                                                   \
     r.short##_flat = r.whole && !r.late && r.short##_pitch == r.vectors * r.short##_step
-            OPERAND(src, src, FN(SRC));
-            OPERAND(diff_dst, diff, FN(DIFF_DST));
-            OPERAND(y, y, FN(Y));
-            OPERAND(dst, dst, FN(DST));
+            OPERAND(src, src, CYNORM_LRN_SRC);
+            OPERAND(diff_dst, diff, CYNORM_LRN_DIFF_DST);
+            OPERAND(y, y, CYNORM_LRN_Y);
+            OPERAND(dst, dst, CYNORM_LRN_DST);
 #undef OPERAND
             r.strip = CYNORM_ROW_STRIP / lanes;
             if (window == CYNORM_FAR_WINDOW) r.strip -= 2 * r.margin;
@@ -743,7 +738,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
             for (int64_t i1 = 0; staged && i1 < (joint ? all.to[1] : 1); i1++)
                 cynorm_stream_copy(dst.data + i2 * dst.pitch[1] + i1 * dst.pitch[0], stage + i1 * r.rows * row, r.rows * row);
         }
-        if (slab[FN(DST)]) FN(pack)((real *)slab[FN(DST)], t, &t->dst, &all, v, stage, t->streaming);
+        if (slab[CYNORM_LRN_DST]) FN(unpack)((real *)slab[CYNORM_LRN_DST], t, &t->dst, &all, v, t->streaming ? stage : NULL);
     }
     if (crossing) FN(go_across)(&across, NULL, vector);
 }

@@ -6,10 +6,8 @@
  * (edge_t), the others know of no rows. */
 
 /* The end of a row: vectors before the next one that asks for an edge, and that. */
-#define row_end_t FN(cynorm_lrn_row_end)
 typedef struct { int64_t left; const edge_t *edge; } row_end_t;
 /* A run, between two calls of its loop. */
-#define rowrun_t FN(cynorm_lrn_rowrun)
 typedef struct FN(cynorm_lrn_rowrun) {
     rows_t r;
     int64_t whole, rest;            /* vectors of a row, and what is left of it: lanes */
@@ -19,7 +17,6 @@ typedef struct FN(cynorm_lrn_rowrun) {
     edge_t edge[VL + 2];            /* where a row ends so many lanes on from a vector's first one */
     vec *scratch;
 } rowrun_t;
-#define run_loop_t FN(cynorm_lrn_run_loop)
 typedef void run_loop_t(rowrun_t *, int64_t n, const char *src, const char *diff_dst, char *dst);
 
 /* From the end of a row to that of the next. `early`: windows reach from the last lane of a vector to the second one of the
@@ -38,8 +35,9 @@ CYNORM_INLINE void FN(next_end)(row_end_t *end, const rowrun_t *u, int64_t whole
 
 /* Vectors of scratch that a loop goes on with before what it still needs is moved to the front; from an omega to its power,
  * from a term to its sum, so that no chain is longer than a core sees ahead. */
-enum { FN(RUN_STRIP) = 48, FN(RUN_LAG) = 8, FN(RUN_TERM_LAG) = 6 };
-_Static_assert(FN(STRIP_MARGIN) + FN(RUN_STRIP) + FN(RUN_LAG) + FN(RUN_TERM_LAG) + 2 * CYNORM_TOGETHER <= FN(STRIP_VECTORS),
+enum { CYNORM_RUN_STRIP = 48, CYNORM_RUN_LAG = 8, CYNORM_RUN_TERM_LAG = 6 };
+_Static_assert(CYNORM_STRIP_MARGIN + CYNORM_RUN_STRIP + CYNORM_RUN_LAG + CYNORM_RUN_TERM_LAG + 2 * CYNORM_TOGETHER <=
+                   CYNORM_STRIP_VECTORS,
                "of scratch, what a strip makes and what the one before left");
 
 /* dst of n vectors or, backward, of as many from the one before on. Sums, powers and results of different vectors share a
@@ -55,8 +53,8 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
     /* of scratch: vectors that the loop goes on by */
     const int unit = halves || together == 4 ? 4 : 2, steps = halves ? 2 : unit;
     /* and the most that it leaves for the next strip */
-    const int most_terms = backward ? FN(RUN_TERM_LAG) + unit : -1 - halves;
-    const int most = FN(RUN_LAG) + unit + (backward ? most_terms : 0);
+    const int most_terms = backward ? CYNORM_RUN_TERM_LAG + unit : -1 - halves;
+    const int most = CYNORM_RUN_LAG + unit + (backward ? most_terms : 0);
     row_end_t squares_end = u->squares_end, terms_end = u->terms_end;
     sums_t squares, terms;
     vec next[2], sum[2], out[2], x[2], later[2];
@@ -85,11 +83,11 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
     done += count, of_done += (halves ? 1 : count) * r->src_step;                                              \
     if (backward) diff += (halves ? 1 : count) * r->diff_step;                                                 \
     else dst += (halves ? 1 : count) * r->dst_step
-#define RESULT(edge)                                                                                           \
-    FN(narrow_sums)(sum, &terms, term, reach, halves, edge);                                                   \
-    LOAD(later); /* behind a store that it seems to overlap, 4 KB apart, it would wait for that */             \
-    EACH_HALF out[h] = FN(diff_src_of)(&r->q, x[h], sum[h], term[FN(WEIGHTED) - 1 - halves + h]), x[h] = later[h]; \
-    FN(put_of_some)(dst, 0, out, 1 + halves, dtype, VL, r->streaming, halves);                                 \
+#define RESULT(edge)                                                                                                      \
+    FN(narrow_sums)(sum, &terms, term, reach, halves, edge);                                                              \
+    LOAD(later); /* behind a store that it seems to overlap, 4 KB apart, it would wait for that */                        \
+    EACH_HALF out[h] = FN(diff_src_of)(&r->q, x[h], sum[h], term[CYNORM_ROW_WEIGHTED - 1 - halves + h]), x[h] = later[h]; \
+    FN(put_of_some)(dst, 0, out, 1 + halves, dtype, VL, r->streaming, halves);                                            \
     dst += r->dst_step, term += 1 + halves
 #define AT_END(what, end)                                                                                      \
     what(alike ? &edge : end.edge);                                                                            \
@@ -116,7 +114,7 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
         ONE(what, end)                                                                                         \
     }
     for (int64_t count; n; n -= count) {
-        count = n < FN(RUN_STRIP) / (1 + halves) ? n : FN(RUN_STRIP) / (1 + halves);
+        count = n < CYNORM_RUN_STRIP / (1 + halves) ? n : CYNORM_RUN_STRIP / (1 + halves);
         int64_t i = count;
 #pragma GCC unroll 1
         for (; i >= steps; i -= steps) {
@@ -126,7 +124,7 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
             if (steps == 4) {
                 TWO(OMEGA, squares_end)
             }
-            if (omega - done >= FN(RUN_LAG) + unit) {
+            if (omega - done >= CYNORM_RUN_LAG + unit) {
                 KEEP(done);
                 KEEP(of_done);
                 POWERS(together);
@@ -134,7 +132,7 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
                     POWERS(together);
                 }
             }
-            if (backward && done - term >= FN(RUN_TERM_LAG) + unit) {
+            if (backward && done - term >= CYNORM_RUN_TERM_LAG + unit) {
                 KEEP(term);
                 KEEP(of_term);
                 KEEP(dst);
@@ -150,7 +148,7 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
 #pragma GCC unroll 32
             for (int j = 0; j < most; j++) begin[j] = first[j];
 #pragma GCC unroll 32
-            for (int j = -1 - halves; j < most_terms; j++) begin[FN(WEIGHTED) + j] = first[FN(WEIGHTED) + j];
+            for (int j = -1 - halves; j < most_terms; j++) begin[CYNORM_ROW_WEIGHTED + j] = first[CYNORM_ROW_WEIGHTED + j];
             omega -= first - begin, done -= first - begin, term = begin;
         }
     }
@@ -163,7 +161,7 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
     }
 #pragma GCC unroll 1
     while (backward && term < done) ONE(RESULT, terms_end)
-    for (int j = 1; backward && j <= 1 + halves; j++) begin[FN(WEIGHTED) - j] = term[FN(WEIGHTED) - j];
+    for (int j = 1; backward && j <= 1 + halves; j++) begin[CYNORM_ROW_WEIGHTED - j] = term[CYNORM_ROW_WEIGHTED - j];
     EACH_HALF u->squares[0][h] = squares.before[h], u->squares[1][h] = squares.at[h];
     EACH_HALF u->terms[0][h] = terms.before[h], u->terms[1][h] = terms.at[h];
     u->squares_end = squares_end, u->terms_end = terms_end;
@@ -179,20 +177,20 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
 
 /* ---- compiled loops ---- */
 
-#define CYNORM_RUN(T, direction, reach, name, kind, together)                                                  \
-    static __attribute__((noinline)) void FN(run_##T##_##direction##reach##name)(                              \
-        rowrun_t *u, int64_t n, const char *src, const char *diff, char *dst) {                                \
-        const rows_t *given = &u->r;                                                                           \
-        const int beta = kind, backward = #direction[0] == 'b', any = #name[0] == 'a';                         \
-        const int usual = #name[0] == 'u';                                                                     \
-        if (CYNORM_##T == CYNORM_BF16 && usual && given->halves && u->alike)                                   \
-            FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, 2, 1, 1);                       \
-        else if (CYNORM_##T == CYNORM_BF16 && usual && given->halves)                                          \
-            FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, 2, 1, 0);                       \
-        else if (usual && u->alike)                                                                            \
-            FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, 2, 0, 1);                       \
+#define CYNORM_RUN(T, direction, reach, name, kind, together)                                                     \
+    static __attribute__((noinline)) void FN(run_##T##_##direction##reach##name)(                                 \
+        rowrun_t *u, int64_t n, const char *src, const char *diff, char *dst) {                                   \
+        const rows_t *given = &u->r;                                                                              \
+        const int beta = kind, backward = #direction[0] == 'b', any = #name[0] == 'a';                            \
+        const int usual = #name[0] == 'u';                                                                        \
+        if (CYNORM_##T == CYNORM_BF16 && usual && given->halves && u->alike)                                      \
+            FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, 2, 1, 1);                          \
+        else if (CYNORM_##T == CYNORM_BF16 && usual && given->halves)                                             \
+            FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, 2, 1, 0);                          \
+        else if (usual && u->alike)                                                                               \
+            FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, 2, 0, 1);                          \
         else FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, any ? CYNORM_TOGETHER : 2, 0, 0); \
-        (void)given;                                                                                           \
+        (void)given;                                                                                              \
     }
 #define CYNORM_RUNS(T) CYNORM_REACHES(T, CYNORM_RUN)
 #define CYNORM_RUNS_OF(T) CYNORM_REACHES_OF(T, run)
@@ -205,7 +203,6 @@ static run_loop_t *const FN(run_loops)[][2][2][3] = {CYNORM_TYPES(CYNORM_RUNS_OF
 /* ---- tiles ---- */
 
 /* How a tile's rows are a run: bytes of a vector, of its first vector that come before the run, of the run, lanes of a row. */
-#define run_shape_t FN(cynorm_lrn_run_shape)
 typedef struct { int64_t step, before, bytes, lanes; int halves; } run_shape_t;
 
 static run_shape_t FN(run_shape)(const cynorm_lrn_tile *t) {
@@ -224,7 +221,7 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
     const int dtype = t->src.dtype, backward = t->diff_dst.data != NULL;
     const int64_t reach = FN(constant_reach)(&t->window[0]), row = t->count[0] * cynorm_itemsize(dtype);
     if (!reach || FN(joint)(t) || t->y.data || t->count[2] > 1) return 0;
-    for (int i = 0; i < FN(OPERANDS); i++) {
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
         const cynorm_lrn_view *m = FN(view)(t, i);
         if (!m->data) continue;
         if (!FN(contiguous)(m) || (t->count[1] > 1 && m->stride[1] != row)) return 0;
@@ -244,10 +241,9 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
 }
 
 /* The ends of a run, as many vectors as its windows reach there, with zeros beyond. */
-enum { FN(RUN_END) = 5 * CYNORM_VBYTES };
-#define run_end_t FN(cynorm_lrn_run_end)
+enum { CYNORM_RUN_END = 5 * CYNORM_VBYTES };
 typedef struct {
-    char src[FN(RUN_END)], diff_dst[FN(RUN_END)], dst[FN(RUN_END)];
+    char src[CYNORM_RUN_END], diff_dst[CYNORM_RUN_END], dst[CYNORM_RUN_END];
 } __attribute__((aligned(64))) run_end_t; /* as stores past the cache ask for */
 
 static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
@@ -257,12 +253,12 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
     const int64_t step = s.step, before = s.before, first = before / cynorm_itemsize(dtype) / (1 + halves);
     const int64_t last = (before + s.bytes - 1) / step, tail = before + s.bytes - last * step;
     run_loop_t *const run = FN(run_loops)[dtype][backward][reach - 1][FN(loop_of_beta)(t, 1)];
-    vec scratch[2 * FN(STRIP_VECTORS)];
+    vec scratch[2 * CYNORM_STRIP_VECTORS];
     rowrun_t u = {.r = {.q = FN(coefficients_of)(t), .src_ahead = CYNORM_ROW_AHEAD, .diff_ahead = CYNORM_ROW_AHEAD,
                         .halves = halves, .streaming = t->streaming},
                   .whole = s.lanes / VL, .rest = s.lanes % VL, .alike = t->streaming && s.lanes % VL == 0 && first > 1,
                   .squares_end = {0, u.edge + first}, .terms_end = {1, u.edge + first},
-                  .scratch = scratch + FN(STRIP_MARGIN)};
+                  .scratch = scratch + CYNORM_STRIP_MARGIN};
     run_end_t end = {{0}};
     for (int i = 1; i < VL + 2; i++) u.edge[i] = FN(edge_at)(i);
 #define AT(name, v) (t->name.data + t->begin * t->name.streamed - before + (v) * step)
@@ -275,7 +271,7 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
     if (backward) memcpy(END(diff_dst, 1) + before, AT(diff_dst, 0) + before, (size_t)(2 * step - before));
     EACH_HALF {
         const vec x = FN(get_of_some)(END(src, 1), 0, h, dtype, VL, halves);
-        u.squares[1][h] = x * x, u.scratch[FN(WEIGHTED) - 1 - h] = (vec){0};
+        u.squares[1][h] = x * x, u.scratch[CYNORM_ROW_WEIGHTED - 1 - h] = (vec){0};
     }
     run(&u, 2, END(src, 1), END(diff_dst, 1), END(dst, 1));
     LEAVE(0, 1, before, (2 - backward) * step - before);
@@ -292,15 +288,3 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
 #undef LEAVE
 }
 
-#undef rows_t
-#undef row_loop_t
-#undef strip_t
-#undef across_t
-#undef lines_t
-#undef edge_t
-#undef rowrun_t
-#undef run_loop_t
-#undef row_end_t
-#undef run_shape_t
-#undef run_end_t
-#undef far_t

@@ -16,14 +16,10 @@
  * pixels are to their windows what slabs are to theirs, but that all of these are trees: S_2B is added up from S_B, or, in
  * windows of 4B and more, kept in its place, and S_4B added up from that. Then all that strips are is a row. */
 
-#ifndef CYNORM_LRN_SLABS_H
-#define CYNORM_LRN_SLABS_H
 enum { CYNORM_BLOCKS = 8, CYNORM_STRIP = 16 }; /* that the widest window reaches over; most vectors of a strip */
 enum { CYNORM_FEWEST = 6 }; /* from so many channels on a vector of them, even if most of it is empty, is faster than lrn.h's loop */
-#endif
 
 /* Sums of squares, or of terms. */
-#define slab_sums FN(cynorm_lrn_slab_sums)
 typedef struct {
     int64_t n;             /* slabs of the window */
     int64_t pitch;         /* reals from what is kept of a vector to that of the next */
@@ -32,7 +28,6 @@ typedef struct {
     real *kept;            /* of trees, by vectors: S_1 to S_B/2 of the last slabs of the block before */
 } slab_sums;
 
-#define slabs_t FN(cynorm_lrn_slabs)
 typedef struct {
     /* rows of memory of the block's slabs: the newest, those of which terms are made, those that are finished */
     const char *newest[CYNORM_SLABS], *middle[CYNORM_SLABS], *diff_dst[CYNORM_SLABS], *src[CYNORM_SLABS];
@@ -195,9 +190,8 @@ CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pi
 
 /* ---- a row of one slab: its terms, its dst, its diff_src, from window sums ---- */
 
-enum { FN(SLAB_TERMS), FN(SLAB_FORWARD), FN(SLAB_BACKWARD) };
+enum { CYNORM_SLAB_TERMS, CYNORM_SLAB_FORWARD, CYNORM_SLAB_BACKWARD };
 
-#define slab_row FN(cynorm_lrn_slab_row)
 typedef struct {
     const char *src, *diff_dst; /* these and the next three from i on */
     char *dst;
@@ -219,20 +213,20 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, 
     for (int k = 0; k < together; k++) {
         const vec sum = FN(load)(cells + k * VL);
         x[k] = FN(get)(r->src + (v + k) * r->src_step, dtype, n);
-        if (stage == FN(SLAB_TERMS)) {
+        if (stage == CYNORM_SLAB_TERMS) {
             __builtin_prefetch(r->diff_dst + (v + k) * r->diff_step + r->diff_ahead, 0, 2);
             g[k] = FN(get)(r->diff_dst + (v + k) * r->diff_step, dtype, n);
         }
-        if (stage == FN(SLAB_BACKWARD)) out[k] = FN(diff_src_of)(&r->q, x[k], sum, FN(load)(weighted_row + k * VL));
+        if (stage == CYNORM_SLAB_BACKWARD) out[k] = FN(diff_src_of)(&r->q, x[k], sum, FN(load)(weighted_row + k * VL));
         else omega[k] = FN(omega_of)(&r->q, sum, n);
     }
-    if (stage == FN(SLAB_TERMS)) FN(terms_of)(&r->q, out, omega, g, x, NULL, together, kind, weighted);
-    if (stage == FN(SLAB_FORWARD)) FN(times_powers)(out, x, omega, together, kind, r->q.beta, dtype, NULL);
+    if (stage == CYNORM_SLAB_TERMS) FN(terms_of)(&r->q, out, omega, g, x, NULL, together, kind, weighted);
+    if (stage == CYNORM_SLAB_FORWARD) FN(times_powers)(out, x, omega, together, kind, r->q.beta, dtype, NULL);
 #pragma GCC unroll 4
     for (int k = 0; k < together; k++) {
         char *dst = r->dst + (v + k) * r->dst_step;
-        if (stage != FN(SLAB_TERMS) && !seamed) cynorm_send_late(r->late, r->row, r->row + 1, (i + (v + k) * VL) * size);
-        if (stage == FN(SLAB_TERMS)) {
+        if (stage != CYNORM_SLAB_TERMS && !seamed) cynorm_send_late(r->late, r->row, r->row + 1, (i + (v + k) * VL) * size);
+        if (stage == CYNORM_SLAB_TERMS) {
             FN(store)(weighted_row + k * VL, weighted[k]);
             FN(store)(cells + k * VL, FN(part)(out[k], (vec){0}, n));
         } else if (seamed) FN(put_seamed)(seam, (i + (v + k) * VL) * size, out[k], n);
@@ -243,7 +237,7 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, 
 CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t others, int64_t n, int dtype, int stage,
                                  int kind, int together, int seamed) {
     const int64_t vectors = whole + others;
-    const int terms = stage == FN(SLAB_TERMS), *range = terms ? b->terms : b->finish;
+    const int terms = stage == CYNORM_SLAB_TERMS, *range = terms ? b->terms : b->finish;
     for (int j = range[0], end = range[1]; j < end; j++) {
         const int64_t at = i / VL;
         const slab_row r = {(terms ? b->middle[j] : b->src[j]) + at * b->src_step,
@@ -338,7 +332,7 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
                                                                int mirrored) {                                         \
         FN(sum_along_lanes)(cells, vectors, w, mirrored, reach);                                                       \
     }
-#if defined(__AVX512F__)
+#if CYNORM_VBYTES == 64
 #define CYNORM_LOWS(each, T, tree)                                                                                     \
     each(T, tree, 0) each(T, tree, 1) each(T, tree, 2) each(T, tree, 3)                                                \
     each(T, tree, 4) each(T, tree, 5) each(T, tree, 6) each(T, tree, 7)
@@ -347,9 +341,9 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
 #endif
 #define CYNORM_SLAB_POWERS(T, name, stage, kind, together)                                                             \
     CYNORM_SLAB_LOOP(stage##_##T##_##name, const int beta = kind;                                                      \
-                     if (FN(is_line)(CYNORM_##T) && FN(SLAB_##stage) != FN(SLAB_TERMS) && b->seamed)                   \
-                         FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 1);       \
-                     else FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, FN(SLAB_##stage), beta, together, 0))
+                     if (FN(is_line)(CYNORM_##T) && CYNORM_SLAB_##stage != CYNORM_SLAB_TERMS && b->seamed)             \
+                         FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, CYNORM_SLAB_##stage, beta, together, 1);    \
+                     else FN(slab_rows)(b, i, whole, others, n, CYNORM_##T, CYNORM_SLAB_##stage, beta, together, 0))
 #define CYNORM_SLAB_LOOPS(T)                                                                                           \
     CYNORM_LOWS(CYNORM_SQUARES, T, 0)                                                                                  \
     CYNORM_LOWS(CYNORM_SQUARES, T, 1)                                                                                  \
@@ -372,7 +366,6 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
     [CYNORM_##T] = {{{CYNORM_LOWS(CYNORM_SQUARES_OF, T, 0)}, {CYNORM_LOWS(CYNORM_SQUARES_OF, T, 1)}},                  \
                     CYNORM_POWERS_OF(slab_TERMS_##T##_), CYNORM_POWERS_OF(slab_FORWARD_##T##_),                        \
                     FN(slab_BACKWARD_##T##_none), FN(square_row_##T)},
-#define slab_loop FN(cynorm_lrn_slab_loop)
 typedef void (*slab_loop)(slabs_t *, int64_t i, int64_t whole, int64_t others, int64_t n);
 CYNORM_TYPES(CYNORM_SLAB_LOOPS)
 CYNORM_LOWS(CYNORM_SUMS, , 0)
@@ -432,10 +425,10 @@ static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors, int tree) {
     return vectors * ((tree + FN(slab_blocks)(n, tree)) * CYNORM_SLABS * VL);
 }
 
-enum { FN(CELLS_MARGIN) = CYNORM_PIECES * VL }; /* in front, as sums are late */
+enum { CYNORM_CELLS_MARGIN = CYNORM_PIECES * VL }; /* in front, as sums are late */
 /* Bytes of scratch for cells of whole rows, and for sums of their pixels. */
 static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
-    const int64_t cells = FN(CELLS_MARGIN) + CYNORM_SLABS * FN(slab_length)(t) * VL;
+    const int64_t cells = CYNORM_CELLS_MARGIN + CYNORM_SLABS * FN(slab_length)(t) * VL;
     return FN(whole_lines)((cells + FN(slab_sums_size)(FN(pixels_of)(t), 1, 1)) * (int64_t)sizeof(real));
 }
 
@@ -477,7 +470,6 @@ static void FN(slab_range)(int *range, int64_t first, int64_t begin, int64_t end
 }
 
 /* What windows along rows need. */
-#define along_t FN(cynorm_lrn_along)
 typedef struct {
     real *cells;                   /* rows of vectors, in planes with one of zeros behind each */
     int64_t pitch;                 /* reals from a row to the next */
@@ -490,7 +482,7 @@ typedef struct {
 } along_t;
 
 static along_t FN(along)(const cynorm_lrn_tile *t) {
-    along_t a = {(real *)t->scratch + FN(CELLS_MARGIN), FN(slab_length)(t) * VL, .window = &t->window[0]};
+    along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = &t->window[0]};
     a.sums = a.cells + CYNORM_SLABS * a.pitch;
     if (FN(by_pixels)(t)) {
         a.vectors = a.whole = t->count[1];
@@ -540,7 +532,6 @@ static void FN(sum_along_rows)(const along_t *a, const int *rows, int mirrored) 
 }
 
 /* What a block takes: the loops for its cells, which of its sums the windows need, whether any slab is finished. */
-#define work_t FN(cynorm_lrn_slab_work)
 typedef struct {
     slab_loop squares, terms, finish;
     void (*sums)(const slab_sums *, real *, int64_t pitch, int64_t i, int64_t vectors);
@@ -551,7 +542,7 @@ typedef struct {
 /* The ends of rows along a seam, which the loops for terms and results leave out. */
 static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *a, const cynorm_lrn_tile *t, int64_t done,
                                                     int stage) {
-    const int kind = cynorm_beta_kind(b->q.beta), terms = stage == FN(SLAB_TERMS), *range = terms ? b->terms : b->finish;
+    const int kind = cynorm_beta_kind(b->q.beta), terms = stage == CYNORM_SLAB_TERMS, *range = terms ? b->terms : b->finish;
     const int joined = t->dst.streamed == t->count[1] * t->dst.stride[1];
     for (int j = range[0]; j < range[1]; j++)
         for (int last = 0; last < 2; last++) {
@@ -567,7 +558,7 @@ static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *
                 FN(store)(cell, FN(part_of_edge)(a->lead, last, out));
                 continue;
             }
-            if (stage == FN(SLAB_BACKWARD)) out = FN(diff_src_of)(&b->q, x, sum, FN(load)(b->weighted[j] + at * VL));
+            if (stage == CYNORM_SLAB_BACKWARD) out = FN(diff_src_of)(&b->q, x, sum, FN(load)(b->weighted[j] + at * VL));
             else out = FN(times_power)(x, omega, kind, b->q.beta, CYNORM_COMPUTE);
             FN(put_edge)(a->lead, last, b->dst[j] + at * b->dst_step, out,
                          joined && other >= t->begin && other < t->end ? &b->line : NULL, !last);
@@ -615,13 +606,13 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a, con
     }
     if (w->terms_needed) {
         FN(work_along)(b, w->terms, a);
-        if (a->lead) FN(slab_edges)(b, a, t, done, FN(SLAB_TERMS));
+        if (a->lead) FN(slab_edges)(b, a, t, done, CYNORM_SLAB_TERMS);
         FN(sum_along_rows)(a, b->terms, 1);
         FN(clear_others)(b, b->terms, a->vectors);
         w->sums(&b->term_sums, a->cells, a->pitch, 0, a->vectors);
     }
     if (w->finishes) FN(work_along)(b, w->finish, a);
-    if (w->finishes && a->lead) FN(slab_edges)(b, a, t, done, backward ? FN(SLAB_BACKWARD) : FN(SLAB_FORWARD));
+    if (w->finishes && a->lead) FN(slab_edges)(b, a, t, done, backward ? CYNORM_SLAB_BACKWARD : CYNORM_SLAB_FORWARD);
 }
 
 /* Slab c gives its squares, the slab `right` before it its terms, and the one another `left` before that is finished;
@@ -710,9 +701,3 @@ static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
 }
 
 #undef EACH_SLAB
-#undef slab_sums
-#undef along_t
-#undef work_t
-#undef slabs_t
-#undef slab_row
-#undef slab_loop

@@ -5,8 +5,6 @@
  * memory, and nothing else runs while a burst of them does, so that a stage's lines leave one by one while the next
  * block is worked on. Of a line that two tiles share the later one makes the whole: it begins a line earlier. */
 
-#ifndef CYNORM_LRN_STAGE_H
-#define CYNORM_LRN_STAGE_H
 /* The most slabs of a block; bytes of dst that wait for more slabs; the most elements of a line. */
 enum { CYNORM_BLOCK_MOST = 8, CYNORM_STAGE = 8192, CYNORM_OVERLAP = 32 };
 typedef struct { char *dst; const char *src; int64_t n; } cynorm_piece; /* bytes to be copied */
@@ -19,9 +17,7 @@ CYNORM_INLINE void cynorm_send_late(const cynorm_late *late, int begin, int end,
 #pragma GCC unroll 8
     for (int j = begin; j < end; j++) cynorm_stream_line(late->piece[j].dst + at, late->piece[j].src + at);
 }
-#endif
 
-#define out_t FN(cynorm_lrn_out)
 typedef struct {
     const cynorm_lrn_tile *t;
     int slabs;              /* of a block */
@@ -35,7 +31,6 @@ typedef struct {
 } out_t;
 
 /* A row of dst whose vectors lie across lines. */
-#define seam_t FN(cynorm_lrn_seam)
 typedef struct {
     char *line;          /* where the line begins that the row begins in */
     ivec lanes;          /* of two vectors that follow one another, those of a line */
@@ -203,9 +198,9 @@ static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
 
 /* At an end of such a row, the first one or the last, the lanes that it has, of a vector at x; the others are zero. */
 static inline vec FN(get_edge)(int64_t lead, int last, const char *x) {
-#if defined(__AVX512F__) && CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return (vec)_mm512_maskz_loadu_pd((__mmask8)(last ? (1u << lead) - 1 : -1u << lead), x);
-#elif defined(__AVX512F__)
+#elif CYNORM_VBYTES == 64
     return (vec)_mm512_maskz_loadu_ps((__mmask16)(last ? (1u << lead) - 1 : -1u << lead), x);
 #else /* no lead */
     (void)lead, (void)last;

@@ -10,8 +10,6 @@
  * Where it is a line, and entries of dst follow on but do not begin at lines, walks do: one then goes along where the last
  * channels of an entry lie beside the first ones of the next, from the first channels of a row to the last ones. */
 
-#ifndef CYNORM_LRN_WALKS_H
-#define CYNORM_LRN_WALKS_H
 enum {
     /* rows, and bytes of them, that a walk takes before the next one does, at most: past the cache, in the cache */
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
@@ -24,18 +22,15 @@ enum {
     /* that rows of a block share with each other */
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
-#endif
 
 /* How many walks go side by side; whether rows may go by parts. */
-enum { FN(BESIDE) = CYNORM_VBYTES == 32 ? 2 : 1, FN(PARTS) = CYNORM_VBYTES == 64 };
+enum { CYNORM_WALKS_BESIDE = CYNORM_VBYTES == 32 ? 2 : 1, CYNORM_WALK_PARTS = CYNORM_VBYTES == 64 };
 #define CYNORM_EACH_WALK _Pragma("GCC unroll 2") for (int k = 0; k < count; k++)
 
 /* What a walk keeps from step to step, and a row leaves for its next part: of the sums along it, the cell before, and sums of
  * pairs that end there, one before, ...; what weighted_out is late by. */
-#define walked_t FN(cynorm_lrn_walked)
 typedef struct { vec squares[4], terms[4], weighted[CYNORM_REACH]; } walked_t;
 
-#define walk_t FN(cynorm_lrn_walk)
 typedef struct {
     const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such */
     char *dst;
@@ -177,7 +172,7 @@ CYNORM_INLINE void FN(walk_forward)(const walk_t *w, int count, int64_t n, int d
 }
 
 CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int straddles) {
-    if (FN(PARTS) && w->before) FN(walk)(w, 1, n, dtype, reach, kind, 1, straddles, 1);
+    if (CYNORM_WALK_PARTS && w->before) FN(walk)(w, 1, n, dtype, reach, kind, 1, straddles, 1);
     else FN(walk)(w, count, n, dtype, reach, kind, 1, straddles, 0);
 }
 
@@ -187,7 +182,7 @@ CYNORM_INLINE void FN(walk_backward)(const walk_t *w, int count, int64_t n, int 
     static __attribute__((noinline)) void FN(walks_##T##_##direction##reach##name)(const walk_t *given) {      \
         const walk_t w = *given;                                                                               \
         const int beta = kind;                                                                                 \
-        if (FN(BESIDE) > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta, 0);           \
+        if (CYNORM_WALKS_BESIDE > 1 && w.beside) FN(walk_##direction)(&w, 2, VL, CYNORM_##T, reach, beta, 0);  \
         else if (FN(is_line)(CYNORM_##T) && w.lead)                                                            \
             FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 1);                                       \
         else if (w.lanes == VL) FN(walk_##direction)(&w, 1, VL, CYNORM_##T, reach, beta, 0);                   \
@@ -208,9 +203,9 @@ static int64_t FN(walk_bytes)(const cynorm_lrn_tile *t, int backward) {
     return (t->count[0] + VL - 1) / VL * FN(walk_rows)(t, backward) * FN(walk_row)(t) * (int64_t)sizeof(real);
 }
 /* What rows leave for their next parts, what first parts begin with, parts of lines. */
-enum { FN(WALKED) = (CYNORM_WALK_MOST_CACHED + 1) * (int)sizeof(walked_t) + CYNORM_WALK_LINES * CYNORM_VBYTES };
+enum { CYNORM_WALKED = (CYNORM_WALK_MOST_CACHED + 1) * (int)sizeof(walked_t) + CYNORM_WALK_LINES * CYNORM_VBYTES };
 static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
-    return (size_t)(FN(WALKED) + FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
+    return (size_t)(CYNORM_WALKED + FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
 }
 
 /* The row to prefetch while v is read, of a tile that reads `beyond` rows past its end: not one that it does not read, which
@@ -245,10 +240,10 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int64_t most = t->streaming ? CYNORM_WALK_MOST : CYNORM_WALK_MOST_CACHED;
     /* powers of any exponent take longer than what does not fit that cache; rows that go one by one gain nothing */
     const int64_t bytes = backward ? kept_of_walk * (int64_t)sizeof(real) : 0;
-    const int parts = FN(PARTS) && bytes > CYNORM_WALK_NEAR && !staged && cynorm_beta_kind(t->beta) != CYNORM_BETA_ANY;
-    const int far = bytes > CYNORM_WALK_FAR && !parts && FN(BESIDE) == 1;
+    const int parts = CYNORM_WALK_PARTS && bytes > CYNORM_WALK_NEAR && !staged && cynorm_beta_kind(t->beta) != CYNORM_BETA_ANY;
+    const int far = bytes > CYNORM_WALK_FAR && !parts && CYNORM_WALKS_BESIDE == 1;
     const int64_t block = staged || far || fit < 1 ? 1 : fit < most ? fit : most; /* rows */
-    const int pieces = t->streaming && (FN(BESIDE) > 1 ? dtype == CYNORM_COMPUTE : CYNORM_VBYTES == 64);
+    const int pieces = t->streaming && (CYNORM_WALKS_BESIDE > 1 ? dtype == CYNORM_COMPUTE : CYNORM_VBYTES == 64);
     const int64_t piece_of_row = dtype == CYNORM_COMPUTE ? CYNORM_WALK_PIECE_OF_ROW : CYNORM_WALK_PIECE_OF_HALVES;
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
@@ -271,12 +266,12 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                 const int64_t at = walk * vector - lead * size;
                 w.lanes = walk < full ? VL : t->count[0] - walk * VL;
                 w.lead = walk ? 0 : lead, w.entries = t->count[1] + (w.lead > 0);
-                count = walk + FN(BESIDE) <= full ? FN(BESIDE) : 1;
+                count = walk + CYNORM_WALKS_BESIDE <= full ? CYNORM_WALKS_BESIDE : 1;
                 w.beside = count > 1 ? kept_of_walk : 0;
                 const int64_t steps = w.entries + late;
                 const int64_t kept_of_part = t->streaming ? CYNORM_WALK_PART : CYNORM_WALK_NEAR;
                 const int64_t part = parts ? steps / (1 + bytes / kept_of_part) + 1 : steps;
-                w.piece = !pieces ? steps : !FN(PARTS) || part < steps ? CYNORM_WALK_PIECE : piece_of_row;
+                w.piece = !pieces ? steps : !CYNORM_WALK_PARTS || part < steps ? CYNORM_WALK_PIECE : piece_of_row;
                 for (w.from = 0; w.from < steps; w.from = w.to) {
                     w.to = w.from + part < steps ? w.from + part : steps;
                     int64_t slot = (begin - first + 1) % window, weighted = (begin - first) % (reach + 1);
@@ -324,6 +319,4 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
 #undef AHEAD
 }
 
-#undef walked_t
-#undef walk_t
 #undef CYNORM_EACH_WALK

@@ -7,39 +7,36 @@
 #if CYNORM_COLUMNS
 
 enum { CYNORM_WIDE_REACH = 15 };
-enum { FN(WIDE_STEP) = 2, FN(WIDE_MOST) = 16 }; /* slabs of a step; of the largest ring */
+enum { CYNORM_WIDE_STEP = 2, CYNORM_WIDE_MOST = 16 }; /* slabs of a step; of the largest ring */
 /* Slabs of a ring, and of the loop's body. */
-#define CYNORM_WIDE_RING(window) ((window) < FN(WIDE_MOST) ? 8 : FN(WIDE_MOST))
+#define CYNORM_WIDE_RING(window) ((window) < CYNORM_WIDE_MOST ? 8 : CYNORM_WIDE_MOST)
 /* Slabs from one stage to the next: as far as the window reaches, by whole steps, and one step more, that none waits for another. */
 #define CYNORM_LATE(reach) ((reach) + ((reach) & 1) + 2)
 
 /* Whether so many slabs are whole steps, and all stages are at work at once. */
 static int FN(whole_steps)(int64_t slabs, int64_t reach, int backward) {
-    return slabs % FN(WIDE_STEP) == 0 && slabs >= (1 + backward) * CYNORM_LATE(reach);
+    return slabs % CYNORM_WIDE_STEP == 0 && slabs >= (1 + backward) * CYNORM_LATE(reach);
 }
 
 /* What is kept of a slab: S_4, S_8 and S_16 of its squares and of its terms, diff_dst * omega^-beta. */
-#define kept_t FN(cynorm_lrn_column_kept)
 typedef struct { vec four[2], eight[2], sixteen[2], weighted; } kept_t;
 
 /* What stays in registers: the latest cell, S_2 of the latest two, S_4. */
-#define tree_t FN(cynorm_lrn_column_tree)
-typedef struct { vec cell, pair[FN(WIDE_STEP)], four; } tree_t;
+typedef struct { vec cell, pair[CYNORM_WIDE_STEP], four; } tree_t;
 
 /* What a stage leaves for the next; of an odd reach, with one of the step before. */
-#define wide_t FN(cynorm_lrn_wide_passing)
 typedef struct {
     tree_t squares, sums;
-    vec omega[FN(WIDE_STEP) + 1], terms[FN(WIDE_STEP) + 1], weighted[FN(WIDE_STEP)];
+    vec omega[CYNORM_WIDE_STEP + 1], terms[CYNORM_WIDE_STEP + 1], weighted[CYNORM_WIDE_STEP];
 } wide_t;
 
-#define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < FN(WIDE_STEP); j++)
+#define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < CYNORM_WIDE_STEP; j++)
 /* Of the slab `back` before a step's first one; q: places of the step, of the one before, ... */
 #define KEPT(back) q[((back) + 1) / 2 & (CYNORM_WIDE_RING(window) / 2 - 1)][(back) & 1]
 
 /* The window sums of two slabs, from their cells: squares or terms. */
 CYNORM_INLINE void FN(slide_wide)(tree_t *s, kept_t *const *q, const vec *cell, vec *sum, int window, int terms) {
-    vec two[FN(WIDE_STEP)], four[FN(WIDE_STEP)], eight[FN(WIDE_STEP)], sixteen[FN(WIDE_STEP)];
+    vec two[CYNORM_WIDE_STEP], four[CYNORM_WIDE_STEP], eight[CYNORM_WIDE_STEP], sixteen[CYNORM_WIDE_STEP];
     EACH_SLAB {
         two[j] = cell[j] + (j ? cell[0] : s->cell);
         four[j] = two[j] + s->pair[j];
@@ -69,53 +66,53 @@ CYNORM_INLINE void FN(pass_on)(vec *to, const vec *from, int odd) {
 }
 
 /* Which slabs of a stage exist: none, and nothing is left to do; none, those of a range, all. */
-enum { FN(SLABS_IDLE), FN(SLABS_NONE), FN(SLABS_SOME), FN(SLABS_ALL) };
+enum { CYNORM_SLABS_IDLE, CYNORM_SLABS_NONE, CYNORM_SLABS_SOME, CYNORM_SLABS_ALL };
 CYNORM_INLINE int FN(exists)(int which, int64_t v, int64_t from, int64_t to) {
-    return which == FN(SLABS_ALL) || (which == FN(SLABS_SOME) && v >= from && v < to);
+    return which == CYNORM_SLABS_ALL || (which == CYNORM_SLABS_SOME && v >= from && v < to);
 }
 
 /* The stages, of slabs v and v + 1: omegas; */
 CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int window, int which,
                                    int64_t v) {
-    vec cell[FN(WIDE_STEP)], sum[FN(WIDE_STEP)], omega[FN(WIDE_STEP)];
-    if (which == FN(SLABS_IDLE)) return;
+    vec cell[CYNORM_WIDE_STEP], sum[CYNORM_WIDE_STEP], omega[CYNORM_WIDE_STEP];
+    if (which == CYNORM_SLABS_IDLE) return;
     EACH_SLAB {
         cell[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->first, b->end)) continue;
-        const vec x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, of, FN(ALL));
+        const vec x = FN(column_read)(at->newest + j * b->src_step, at->src_ahead + j * b->src_step, b->src_step, of, CYNORM_ALL);
         cell[j] = x * x;
     }
     FN(slide_wide)(&p->squares, q, cell, sum, window, 0);
     EACH_SLAB omega[j] = FN(omega_of)(&b->q, sum[j], of.n);
     FN(pass_on)(p->omega, omega, window / 2 & 1);
-    FN(omegas_go_on)(b, at, FN(WIDE_STEP));
+    FN(omegas_go_on)(b, at, CYNORM_WIDE_STEP);
 }
 
 /* terms; */
 CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, slice_t of, int window, int kind, int which, int64_t v) {
-    vec x[FN(WIDE_STEP)], g[FN(WIDE_STEP)], terms[FN(WIDE_STEP)];
+    vec x[CYNORM_WIDE_STEP], g[CYNORM_WIDE_STEP], terms[CYNORM_WIDE_STEP];
     EACH_SLAB {
         x[j] = g[j] = (vec){0};
         if (!FN(exists)(which, v + j, b->terms[0], b->terms[1])) continue;
-        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, FN(ALL));
+        g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, CYNORM_ALL);
         x[j] = FN(column_get)(at->middle + j * b->src_step, of);
     }
-    if (which == FN(SLABS_ALL)) FN(terms_of)(&b->q, terms, p->omega, g, x, NULL, FN(WIDE_STEP), kind, p->weighted);
+    if (which == CYNORM_SLABS_ALL) FN(terms_of)(&b->q, terms, p->omega, g, x, NULL, CYNORM_WIDE_STEP, kind, p->weighted);
     else EACH_SLAB {
         terms[j] = p->weighted[j] = (vec){0};
         if (FN(exists)(which, v + j, b->terms[0], b->terms[1]))
             terms[j] = FN(term_of)(&b->q, p->omega[j], g[j], x[j], NULL, kind, &p->weighted[j]);
     }
     FN(pass_on)(p->terms, terms, window / 2 & 1);
-    FN(terms_go_on)(b, at, FN(WIDE_STEP));
+    FN(terms_go_on)(b, at, CYNORM_WIDE_STEP);
 }
 
 /* results, backward of terms, forward of omegas. */
 CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int backward, int window,
                                     int kind, int way, int which, int64_t v) {
-    enum { STEP = FN(WIDE_STEP) };
+    enum { STEP = CYNORM_WIDE_STEP };
     vec x[STEP], sum[STEP], weighted[STEP], out[STEP];
-    if (backward && which != FN(SLABS_IDLE)) {
+    if (backward && which != CYNORM_SLABS_IDLE) {
         FN(slide_wide)(&p->sums, q, p->terms, sum, window, 1);
         EACH_SLAB weighted[j] = KEPT(CYNORM_LATE(window / 2) - STEP - j).weighted;
         EACH_SLAB q[0][j].weighted = p->weighted[j];
@@ -125,11 +122,11 @@ CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const 
         if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
         x[j] = FN(column_get)(at->finished + j * b->src_step, of);
     }
-    if (!backward && which == FN(SLABS_ALL)) FN(times_powers)(out, x, p->omega, STEP, kind, b->q.beta, CYNORM_COMPUTE, NULL);
+    if (!backward && which == CYNORM_SLABS_ALL) FN(times_powers)(out, x, p->omega, STEP, kind, b->q.beta, CYNORM_COMPUTE, NULL);
     EACH_SLAB {
         if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
         if (backward) out[j] = FN(diff_src_of)(&b->q, x[j], sum[j], weighted[j]);
-        else if (which == FN(SLABS_SOME)) out[j] = FN(times_power)(x[j], p->omega[j], kind, b->q.beta, CYNORM_COMPUTE);
+        else if (which == CYNORM_SLABS_SOME) out[j] = FN(times_power)(x[j], p->omega[j], kind, b->q.beta, CYNORM_COMPUTE);
         FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, NULL, at->lanes + j, out[j], of, way);
     }
     FN(results_go_on)(b, at, STEP);
@@ -148,11 +145,11 @@ CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q,
 
 /* A column, whose stages ask which slabs exist, or do not. */
 CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, int backward, int window, int kind, int way, int ask) {
-    enum { STEP = FN(WIDE_STEP) };
+    enum { STEP = CYNORM_WIDE_STEP };
     const int ring_slabs = CYNORM_WIDE_RING(window);
     const int late = CYNORM_LATE(window / 2), all = (1 + backward) * late; /* slabs between a slab's square and its result */
     int64_t c = b->first;
-    kept_t kept[FN(WIDE_MOST)], *q[FN(WIDE_MOST) / STEP];
+    kept_t kept[CYNORM_WIDE_MOST], *q[CYNORM_WIDE_MOST / STEP];
     wide_t p = {{{0}}};
     place_t at = FN(place_of)(b, from, c, late, all);
 #pragma GCC unroll 16
@@ -164,9 +161,9 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, 
             if (window & 16) kept[j].sixteen[k] = (vec){0};
         }
 #define PLACE(v) (kept + ((v) & (ring_slabs - 1)))
-#define ONE(places, newest, middle, finished)                                                                               \
-    FN(wide_step)(b, &p, places, &at, of, backward, window, kind, way, FN(SLABS_##newest), FN(SLABS_##middle),               \
-                  FN(SLABS_##finished), c)
+#define ONE(places, newest, middle, finished)                                                 \
+    FN(wide_step)(b, &p, places, &at, of, backward, window, kind, way, CYNORM_SLABS_##newest, \
+                  CYNORM_SLABS_##middle, CYNORM_SLABS_##finished, c)
 #define STEPS(until, newest, middle, finished)                                                                              \
     for (; c < (until); c += STEP) {                                                                                        \
         ONE(q, newest, middle, finished);                                                                                   \
@@ -176,7 +173,7 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, 
     }
 #define FIXED(v, count, newest, middle, finished)                                                                           \
     _Pragma("GCC unroll 10") for (int k = 0; k < (count); k += STEP, c += STEP) {                                           \
-        kept_t *places[FN(WIDE_MOST) / STEP];                                                                               \
+        kept_t *places[CYNORM_WIDE_MOST / STEP];                                                                            \
         _Pragma("GCC unroll 8") for (int i = 0; i < ring_slabs / STEP; i++) places[i] = PLACE((v) + k - i * STEP);          \
         ONE(places, newest, middle, finished);                                                                              \
     }
@@ -208,19 +205,21 @@ CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, 
         const int beta = cynorm_beta_kind(b.q.beta);                                                                        \
         for (; from < to; from += 64) {                                                                                     \
             const int64_t lanes = from + 64 < to ? VL : (to - from) / (int64_t)sizeof(real);                                \
-            FN(wide_column)(&b, from, (slice_t){CYNORM_COMPUTE, FN(ALL), lanes}, backward, window, beta, way, 1);                                               \
+            const slice_t some = {CYNORM_COMPUTE, CYNORM_ALL, lanes};                                                       \
+            FN(wide_column)(&b, from, some, backward, window, beta, way, 1);                                                \
         }                                                                                                                   \
     }
-#define CYNORM_WIDE_LOOP(window, name, direction, backward, kind, way)                                                      \
-    static __attribute__((noinline)) void FN(wide_##direction##window##name##_##way)(const column_t *given, int64_t from,   \
-                                                                                    int64_t to) {                           \
-        const column_t b = *given;                                                                                          \
-        const int beta = kind;                                                                                              \
-        const int whole =                                                                                                   \
-            !b.first && !b.finish[0] && b.finish[1] == b.end && FN(whole_steps)(b.end, window / 2, backward);               \
-        for (; whole && from + 64 <= to; from += 64)                                                                        \
-            FN(wide_column)(&b, from, (slice_t){CYNORM_COMPUTE, FN(ALL), VL}, backward, window, beta, CYNORM_COLUMN_##way, 0);                                  \
-        if (from < to) FN(wide_##direction##window)(&b, from, to, CYNORM_COLUMN_##way);                                     \
+#define CYNORM_WIDE_LOOP(window, name, direction, backward, kind, way)                                                    \
+    static __attribute__((noinline)) void FN(wide_##direction##window##name##_##way)(const column_t *given, int64_t from, \
+                                                                                    int64_t to) {                         \
+        const column_t b = *given;                                                                                        \
+        const int beta = kind;                                                                                            \
+        const int whole =                                                                                                 \
+            !b.first && !b.finish[0] && b.finish[1] == b.end && FN(whole_steps)(b.end, window / 2, backward);             \
+        for (; whole && from + 64 <= to; from += 64)                                                                      \
+            FN(wide_column)(&b, from, (slice_t){CYNORM_COMPUTE, CYNORM_ALL, VL}, backward, window, beta,                  \
+                            CYNORM_COLUMN_##way, 0);                                                                      \
+        if (from < to) FN(wide_##direction##window)(&b, from, to, CYNORM_COLUMN_##way);                                   \
     }
 #define CYNORM_WIDE_WAYS(T, direction, window, name, kind, together)                                                        \
     CYNORM_WIDE_LOOP(window, name, forward, 0, kind, PLAIN)                                                                 \
@@ -249,9 +248,6 @@ static const column_loop FN(wide_loops)[][2][3][3] = {CYNORM_WIDE(CYNORM_WIDE_OF
 #undef CYNORM_WIDE_POWERS_OF
 #undef CYNORM_WIDE_OF
 
-#undef kept_t
-#undef tree_t
-#undef wide_t
 #undef EACH_SLAB
 #undef KEPT
 

@@ -1,15 +1,7 @@
 /* LRN: windows of cells that lie in a row, summed in registers, in lrn.h's order. A template, see types.h. */
 
-/* Whether lanes of two vectors can be picked by number. */
-#ifndef CYNORM_PICKS
-#if defined(__AVX2__)
-#define CYNORM_PICKS 1
-#else
-#define CYNORM_PICKS 0
-#endif
 enum { CYNORM_REACH = 2, CYNORM_PLANE_REACH = 4 }; /* the most cells on either side, where windows are constants; in planes */
 enum { CYNORM_PIECES = 5 }; /* S_1 to S_16, of the windows that reach less than a vector either way */
-#endif
 
 /* The sum of a window, its latest cell last. */
 CYNORM_INLINE vec FN(sum_cells)(const vec *cell, int reach) {
@@ -20,7 +12,6 @@ CYNORM_INLINE vec FN(sum_cells)(const vec *cell, int reach) {
     return cell[8] + (((cell[7] + cell[6]) + (cell[5] + cell[4])) + first);
 }
 
-#define window_t FN(cynorm_lrn_window_in_row)
 typedef struct {
     int64_t n;
     ivec piece[CYNORM_PIECES]; /* lanes of S_m as far back as the bits of n below m say */
@@ -30,7 +21,7 @@ typedef struct {
 /* Lanes `by` further on, of three vectors that follow one another; |by| <= VL. */
 CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
     const vec first = by < 0 ? before : at, second = by < 0 ? at : after;
-#if defined(__AVX512F__) && !defined(__clang__) /* the compiler would take an instruction more */
+#if CYNORM_VBYTES == 64 && !defined(__clang__) /* the compiler would take an instruction more */
 #if CYNORM_DOUBLE
     return (vec)_mm512_alignr_epi64((__m512i)second, (__m512i)first, by < 0 ? VL + by : by);
 #else
@@ -52,7 +43,7 @@ CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
 /* What `picked` takes for lanes `by` on in two vectors that follow one another; 0 <= by <= VL. */
 static ivec FN(lanes_from)(int64_t by) {
     ivec lane;
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     for (int i = 0; i < VL; i++) lane[i] = (sint_r)(i + by);
 #else
     const int words = (int)sizeof(real) / 4;
@@ -67,7 +58,7 @@ static ivec FN(lanes_from)(int64_t by) {
 }
 
 CYNORM_INLINE vec FN(picked)(vec first, vec second, ivec lane) {
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     return FN(permuted)(first, lane, second);
 #else
     const __m256 a = _mm256_permutevar8x32_ps((__m256)first, (__m256i)lane);
@@ -87,7 +78,6 @@ static window_t FN(window_of)(const cynorm_lrn_window *w) {
 
 /* What the window sums of a row need of the vectors before: cells or, of a window of five, the sums of two neighbours;
  * total[0]: the last sums of a wide window that were complete. */
-#define sums_t FN(cynorm_lrn_sums)
 typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES]; } sums_t;
 
 /* The window sums at `at`. */
@@ -100,7 +90,6 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
 
 /* Where a row's last cell lies within a vector, and the next row follows on: the lanes whose next cell is of the same row,
  * and those whose next but one is. */
-#define edge_t FN(cynorm_lrn_edge)
 typedef struct { ivec next, second; } edge_t;
 
 /* The row's cells being the first n lanes. */

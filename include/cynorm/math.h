@@ -3,7 +3,7 @@
 /* ---- what differs between instruction sets; of the min and max of two, the second is the answer beside a NaN, so that
  * clip keeps one; CYNORM_ESTIMATES: the bits that they have at least, or 0 ---- */
 
-#if defined(__AVX512F__)
+#if CYNORM_VBYTES == 64
 #if CYNORM_DOUBLE
 #define CYNORM_MM(op) _mm512_##op##_pd
 #else
@@ -17,11 +17,11 @@ static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min
 #undef CYNORM_MM
 #define CYNORM_ESTIMATES 14
 #elif defined(__SSE2__)
-#if CYNORM_DOUBLE && defined(__AVX__)
+#if CYNORM_DOUBLE && CYNORM_VBYTES == 32
 #define CYNORM_MM(op) _mm256_##op##_pd
 #elif CYNORM_DOUBLE
 #define CYNORM_MM(op) _mm_##op##_pd
-#elif defined(__AVX__)
+#elif CYNORM_VBYTES == 32
 #define CYNORM_MM(op) _mm256_##op##_ps
 #else
 #define CYNORM_MM(op) _mm_##op##_ps
@@ -79,17 +79,17 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 
 /* Whether any lane of two vectors has other bits than those of the `count` numbers from `least` on. */
 static inline int FN(either_outside)(vec x, vec y, uint_r least, uint_r count) {
-#if defined(__AVX512DQ__) && CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     const __m512i first = _mm512_set1_epi64((sint_r)least), all = _mm512_set1_epi64((sint_r)count);
     return !_kortestz_mask8_u8(_mm512_cmpge_epu64_mask(_mm512_sub_epi64((__m512i)x, first), all),
                                _mm512_cmpge_epu64_mask(_mm512_sub_epi64((__m512i)y, first), all));
-#elif defined(__AVX512DQ__)
+#elif CYNORM_VBYTES == 64
     const __m512i first = _mm512_set1_epi32((sint_r)least), all = _mm512_set1_epi32((sint_r)count);
     return !_kortestz_mask16_u8(_mm512_cmpge_epu32_mask(_mm512_sub_epi32((__m512i)x, first), all),
                                 _mm512_cmpge_epu32_mask(_mm512_sub_epi32((__m512i)y, first), all));
 #else
     const uvec bad = (uvec)((uvec)x - least >= count) | (uvec)((uvec)y - least >= count);
-#if defined(__AVX__)
+#if CYNORM_VBYTES == 32
     return _mm256_movemask_epi8((__m256i)bad) != 0;
 #elif defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)bad) != 0;
@@ -104,9 +104,9 @@ static inline int FN(either_outside)(vec x, vec y, uint_r least, uint_r count) {
 /* Whether any lane of two vectors is other than a positive, normal, finite number, or, but for AVX-512, so large that the
  * estimate of its reciprocal is flushed to 0. */
 static inline int FN(either_abnormal)(vec x, vec y) {
-#if defined(__AVX512DQ__) && CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)x, 0xff), _mm512_fpclass_pd_mask((__m512d)y, 0xff));
-#elif defined(__AVX512DQ__) /* every class there is of others */
+#elif CYNORM_VBYTES == 64 /* every class there is of others */
     return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)x, 0xff), _mm512_fpclass_ps_mask((__m512)y, 0xff));
 #else
     return FN(either_outside)(x, y, CYNORM_BITS_MIN, CYNORM_BITS_INF - CYNORM_BITS_MIN - ((uint_r)2 << CYNORM_MANTISSA));
@@ -238,11 +238,11 @@ static const real FN(logarithms)[16] __attribute__((aligned(64))) = {
 
 /* table[i mod 16] */
 static inline vec FN(lookup)(const real *table, ivec i) {
-#if defined(__AVX512F__) && CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return (vec)_mm512_permutex2var_pd(_mm512_load_pd(table), (__m512i)i, _mm512_load_pd(table + 8));
-#elif defined(__AVX512F__)
+#elif CYNORM_VBYTES == 64
     return (vec)_mm512_permutexvar_ps((__m512i)i, _mm512_load_ps(table));
-#elif defined(__AVX2__) && !CYNORM_DOUBLE
+#elif CYNORM_VBYTES == 32 && !CYNORM_DOUBLE
     __m256 first = _mm256_permutevar8x32_ps(_mm256_load_ps(table), (__m256i)i);
     __m256 second = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), (__m256i)i);
     return (vec)_mm256_blendv_ps(first, second, (__m256)(i << 28));
@@ -265,9 +265,9 @@ static inline vec FN(times_less_one)(vec m, vec q) {
 
 /* x * 2^e, e a whole number within CYNORM_EXP2_LIMIT; in two halves, so that subnormal and overflowing results come out right */
 static inline vec FN(scale)(vec x, vec e) {
-#if defined(__AVX512F__) && CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return (vec)_mm512_scalef_pd((__m512d)x, (__m512d)e);
-#elif defined(__AVX512F__)
+#elif CYNORM_VBYTES == 64
     return (vec)_mm512_scalef_ps((__m512)x, (__m512)e);
 #else
     ivec i = (ivec)(e + CYNORM_MAGIC) - CYNORM_BITS_MAGIC, half = i >> 1;
@@ -312,7 +312,7 @@ CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y) {
     CYNORM_EACH r[k] = (a[k] - whole[k]) + rest[k];
     FN(polynomials)(p, r, n, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly)));
     CYNORM_EACH p[k] = FN(fma)(p[k], r[k], FN(splat)(1));
-#ifndef __AVX512F__ /* which scales by any power */
+#if CYNORM_VBYTES < 64 /* which scales by any power */
     CYNORM_EACH whole[k] = FN(clip)(whole[k], FN(splat)(-CYNORM_EXP2_LIMIT), FN(splat)(CYNORM_EXP2_LIMIT));
 #endif
     CYNORM_EACH p[k] = FN(scale)(p[k], whole[k]);
@@ -405,13 +405,13 @@ CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype
 
 /* Bit i: whether lane i is true. */
 static inline unsigned FN(mask_bits)(ivec mask) {
-#if defined(__AVX512DQ__) && CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return _mm512_movepi64_mask((__m512i)mask);
-#elif defined(__AVX512DQ__)
+#elif CYNORM_VBYTES == 64
     return _mm512_movepi32_mask((__m512i)mask);
-#elif defined(__AVX__) && CYNORM_DOUBLE
+#elif CYNORM_VBYTES == 32 && CYNORM_DOUBLE
     return (unsigned)_mm256_movemask_pd((__m256d)mask);
-#elif defined(__AVX__)
+#elif CYNORM_VBYTES == 32
     return (unsigned)_mm256_movemask_ps((__m256)mask);
 #elif defined(__SSE2__) && CYNORM_DOUBLE
     return (unsigned)_mm_movemask_pd((__m128d)mask);
@@ -426,9 +426,9 @@ static inline unsigned FN(mask_bits)(ivec mask) {
 
 /* v where a bit is set, else 0 */
 static inline vec FN(where_bits)(unsigned bits, vec v) {
-#if defined(__AVX512F__) && CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return (vec)_mm512_maskz_mov_pd((__mmask8)bits, (__m512d)v);
-#elif defined(__AVX512F__)
+#elif CYNORM_VBYTES == 64
     return (vec)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
 #else
     ivec lane;

@@ -1,22 +1,23 @@
 /* Memory moved past the cache, and the measure of how fast this machine can. */
 
-typedef float cynorm_line __attribute__((vector_size(CYNORM_VBYTES)));
+typedef float cynorm_vector __attribute__((vector_size(CYNORM_VBYTES)));
 
-static inline cynorm_line cynorm_load_line(const char *p) {
-    cynorm_line v;
+static inline cynorm_vector cynorm_load_vector(const char *p) {
+    cynorm_vector v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-/* Store n bytes (a constant: 8 to 64) past the cache, to an address aligned to them. */
+/* Store n bytes (a constant: 16 to 64, as far as there are such vectors, else by way of it) past the cache, to an address aligned
+ * to them. */
 CYNORM_INLINE void cynorm_stream(char *p, const void *v, size_t n) {
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     if (n == 64) {
         _mm512_stream_si512((__m512i *)p, _mm512_loadu_si512(v));
         return;
     }
 #endif
-#ifdef __AVX__
+#if CYNORM_VBYTES >= 32
     if (n == 32) {
         _mm256_stream_si256((__m256i *)p, _mm256_loadu_si256((const __m256i *)v));
         return;
@@ -54,15 +55,15 @@ static inline void cynorm_fence(void) {
 /* n is a multiple of 256, the pointers of 64. */
 static inline double cynorm_bandwidth(char *out, const char *const *in, int reads, int64_t n, int streaming) {
     if (!out) {
-        cynorm_line sum[4] = {{0}};
+        cynorm_vector sum[4] = {{0}};
         for (int64_t i = 0; i < n; i += 4 * CYNORM_VBYTES)
-            for (int j = 0; j < 4; j++) sum[j] += cynorm_load_line(in[0] + i + j * CYNORM_VBYTES);
-        cynorm_line all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+            for (int j = 0; j < 4; j++) sum[j] += cynorm_load_vector(in[0] + i + j * CYNORM_VBYTES);
+        cynorm_vector all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
         return all[0];
     }
     for (int64_t i = 0; i < n; i += CYNORM_VBYTES) {
-        cynorm_line v = cynorm_load_line(in[0] + i);
-        if (reads > 1) v += cynorm_load_line(in[1] + i);
+        cynorm_vector v = cynorm_load_vector(in[0] + i);
+        if (reads > 1) v += cynorm_load_vector(in[1] + i);
         if (streaming) cynorm_stream(out + i, &v, sizeof v);
         else memcpy(out + i, &v, sizeof v);
     }

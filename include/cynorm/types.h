@@ -8,8 +8,12 @@
 
 #ifndef CYNORM_TYPES_H
 #define CYNORM_TYPES_H
-/* Fewer bytes than 16, by whole words that may overlap: by way of memory, what is read would wait for what was just
- * written in parts. */
+/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones; with AVX-512 also
+ * two of float16, one after the other. */
+enum { CYNORM_EVEN, CYNORM_ODD, CYNORM_ALL };
+
+/* Fewer bytes than 16, an even number, by whole words that may overlap: by way of memory, what is read would wait for what was
+ * just written in parts. */
 typedef uint64_t cynorm_some __attribute__((vector_size(16)));
 
 #define CYNORM_WORD(bits)                                                                                              \
@@ -22,7 +26,6 @@ typedef uint64_t cynorm_some __attribute__((vector_size(16)));
         const uint##bits##_t some = (uint##bits##_t)word;                                                              \
         memcpy(p, &some, sizeof some);                                                                                 \
     }
-CYNORM_WORD(8)
 CYNORM_WORD(16)
 CYNORM_WORD(32)
 CYNORM_WORD(64)
@@ -33,8 +36,7 @@ static inline cynorm_some cynorm_load_some(const char *p, int64_t bytes) {
     if (bytes > 8) return (cynorm_some){cynorm_load64(p), cynorm_load64(p + bytes - 8) >> 8 * (16 - bytes)};
     if (bytes == 8) return (cynorm_some){cynorm_load64(p), 0};
     if (bytes >= 4) return (cynorm_some){cynorm_load32(p) | cynorm_load32(p + bytes - 4) << 8 * (bytes - 4), 0};
-    if (bytes >= 2) return (cynorm_some){cynorm_load16(p) | cynorm_load16(p + bytes - 2) << 8 * (bytes - 2), 0};
-    return (cynorm_some){bytes ? cynorm_load8(p) : 0, 0};
+    return (cynorm_some){bytes ? cynorm_load16(p) : 0, 0};
 }
 
 static inline void cynorm_store_some(char *p, cynorm_some some, int64_t bytes) {
@@ -47,20 +49,11 @@ static inline void cynorm_store_some(char *p, cynorm_some some, int64_t bytes) {
     } else if (bytes >= 4) {
         cynorm_store32(p, low);
         cynorm_store32(p + bytes - 4, low >> 8 * (bytes - 4));
-    } else if (bytes >= 2) {
-        cynorm_store16(p, low);
-        cynorm_store16(p + bytes - 2, low >> 8 * (bytes - 2));
     } else if (bytes) {
-        cynorm_store8(p, low);
+        cynorm_store16(p, low);
     }
 }
 
-/* Whether a part of a vector of reals is read and written in one go. */
-#ifdef __AVX2__
-#define CYNORM_MASKS 1
-#else
-#define CYNORM_MASKS 0
-#endif
 #endif
 
 typedef real vec __attribute__((vector_size(CYNORM_VBYTES)));
@@ -93,7 +86,7 @@ static inline vec FN(part)(vec v, vec rest, int64_t n) { return n == VL ? v : FN
 
 /* ---- of two vectors, some elements ---- */
 
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
 /* Lane i: element from[i] of a and, behind it, b. */
 CYNORM_INLINE vec FN(permuted)(vec a, ivec from, vec b) {
 #if CYNORM_DOUBLE
@@ -106,7 +99,7 @@ CYNORM_INLINE vec FN(permuted)(vec a, ivec from, vec b) {
 
 /* Of two vectors that lie side by side, the elements of one half. */
 static inline vec FN(every_other)(vec a, vec b, int odd) {
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     ivec from;
     for (int i = 0; i < VL; i++) from[i] = 2 * i + odd;
     return FN(permuted)(a, from, b);
@@ -121,7 +114,7 @@ static inline vec FN(every_other)(vec a, vec b, int odd) {
 
 /* From even and odd elements, the first vector of those in order, or the second. */
 static inline vec FN(interleave)(vec even, vec odd, int second) {
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     ivec from;
     for (int i = 0; i < VL; i++) from[i] = (second * VL + i) / 2 + i % 2 * VL;
     return FN(permuted)(even, from, odd);
@@ -191,20 +184,14 @@ static inline uvec FN(widen)(const void *p) {
 #endif
 }
 
-static inline hvec FN(narrow)(uvec u) {
-#if CYNORM_VBYTES == 64
-    return (hvec)_mm512_cvtepi32_epi16((__m512i)u);
-#else
-    return __builtin_convertvector(u, hvec);
-#endif
-}
+static inline hvec FN(narrow)(uvec u) { return __builtin_convertvector(u, hvec); }
 
 static inline vec FN(load_bf16)(const void *p) { return (vec)(FN(widen)(p) << 16); }
 
 /* Round to nearest even, into the high half of each lane. A NaN, quiet as those of arithmetic are, stays one. */
 static inline uvec FN(round_bf16)(vec v) {
     uvec u = (uvec)v;
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     /* bounds keep a NaN from overflowing; a comparison would go through a mask, which takes longer than all the rest */
     __m512i bounded = _mm512_min_epi32((__m512i)u, _mm512_set1_epi32(0x7fff0000));
     u = (uvec)_mm512_min_epu32(bounded, _mm512_set1_epi32((int)0xffff0000));
@@ -215,7 +202,7 @@ static inline uvec FN(round_bf16)(vec v) {
 #endif
 }
 
-#ifdef __AVX512BW__
+#if CYNORM_VBYTES == 64
 /* The high halves of two vectors, in one permutation. */
 static inline __m512i FN(high_halves)(uvec first, uvec second) {
     static const uint16_t odd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
@@ -225,21 +212,21 @@ static inline __m512i FN(high_halves)(uvec first, uvec second) {
 #endif
 
 static inline hvec FN(pack_bf16)(vec v) {
-#ifdef __AVX512BW__
+#if CYNORM_VBYTES == 64
     return (hvec)_mm512_castsi512_si256(FN(high_halves)(FN(round_bf16)(v), (uvec){0}));
 #else
     return FN(narrow)(FN(round_bf16)(v) >> 16);
 #endif
 }
 
-#if defined(__F16C__) && CYNORM_VBYTES == 64
+#if CYNORM_VBYTES == 64
 
 static inline vec FN(load_f16)(const void *p) {
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 static inline hvec FN(pack_f16)(vec v) { return (hvec)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT); }
 
-#elif defined(__F16C__) && CYNORM_VBYTES == 32
+#elif CYNORM_VBYTES == 32
 
 static inline vec FN(load_f16)(const void *p) {
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
@@ -298,10 +285,10 @@ static inline void FN(store_s8)(void *p, vec v) {
 
 #endif
 
-/* ---- one vector of any storage, or its first n elements; dtype is a constant where these are inlined ---- */
+/* ---- one vector of any storage but int8, or its first n elements; dtype is a constant where these are inlined ---- */
 
-#if CYNORM_MASKS
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if CYNORM_VBYTES >= 32
+#if CYNORM_VBYTES == 64
 static inline vec FN(masked_load)(const char *p, int64_t n) {
 #if CYNORM_DOUBLE
     return (vec)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p);
@@ -338,23 +325,19 @@ static inline void FN(masked_store)(char *p, int64_t n, vec v) {
 
 CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
     char part[CYNORM_VBYTES];
-#if CYNORM_MASKS
+#if CYNORM_VBYTES >= 32
     if (n < VL && dtype == CYNORM_COMPUTE) return FN(masked_load)(p, n);
 #endif
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if CYNORM_VBYTES == 64
     if (n < VL && cynorm_itemsize(dtype) == 2) {
         _mm256_storeu_si256((__m256i *)part, _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
         p = part;
         n = VL;
     }
 #endif
-    if (n < VL && VL * cynorm_itemsize(dtype) <= 16) {
+    if (n < VL) { /* at most 16 bytes: masks take the rest */
         const cynorm_some some = cynorm_load_some(p, n * cynorm_itemsize(dtype));
         memcpy(part, &some, sizeof some);
-        p = part;
-    } else if (n < VL) {
-        memset(part, 0, sizeof part);
-        memcpy(part, p, (size_t)(n * cynorm_itemsize(dtype)));
         p = part;
     }
 #if CYNORM_DOUBLE
@@ -362,19 +345,19 @@ CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
 #else
     if (dtype == CYNORM_F16) return FN(load_f16)(p);
     if (dtype == CYNORM_BF16) return FN(load_bf16)(p);
-    return dtype == CYNORM_S8 ? FN(load_s8)(p) : FN(load_f32)(p);
+    return FN(load_f32)(p);
 #endif
 }
 
 CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
     char part[CYNORM_VBYTES], *to = n < VL ? part : p;
-#if CYNORM_MASKS
+#if CYNORM_VBYTES >= 32
     if (n < VL && dtype == CYNORM_COMPUTE) {
         FN(masked_store)(p, n, v);
         return;
     }
 #endif
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if CYNORM_VBYTES == 64
 #if !CYNORM_DOUBLE
     const __mmask16 mask = (__mmask16)((1u << n) - 1);
     if (n < VL && dtype == CYNORM_BF16) {
@@ -393,7 +376,6 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
 #else
     if (dtype == CYNORM_F16) FN(store_f16)(to, v);
     else if (dtype == CYNORM_BF16) FN(store_bf16)(to, v);
-    else if (dtype == CYNORM_S8) FN(store_s8)(to, v);
     else FN(store_f32)(to, v);
 #endif
     if (n < VL && VL * cynorm_itemsize(dtype) <= 16) {
@@ -438,7 +420,7 @@ CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
 /* round_bf16 where NaNs, like those that come from bfloat16, have zeros below its bits, so that none can overflow. */
 static inline uvec FN(round_quiet_bf16)(vec v) {
     uvec u = (uvec)v;
-#ifdef __AVX512F__
+#if CYNORM_VBYTES == 64
     /* 0x7fff + last = -(-0x8000 | !last) */
     const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(-0x8000);
     return u - (uvec)_mm512_ternarylogic_epi32((__m512i)(u >> 16), one, half, 0xae);
@@ -465,16 +447,12 @@ CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int s
     else FN(put)(p, v, dtype, n);
 }
 
-/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones; with AVX-512 also
- * two of float16, one after the other. */
-enum { FN(EVEN), FN(ODD), FN(ALL) };
-
 CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
 #if !CYNORM_DOUBLE
-#ifdef __AVX512BW__
-    if (part != FN(ALL) && dtype == CYNORM_F16) return FN(load_f16)(p + (part == FN(ODD)) * (int)sizeof(hvec));
+#if CYNORM_VBYTES == 64
+    if (part != CYNORM_ALL && dtype == CYNORM_F16) return FN(load_f16)(p + (part == CYNORM_ODD) * (int)sizeof(hvec));
 #endif
-    if (part != FN(ALL)) return FN(get_half)(p, part == FN(ODD));
+    if (part != CYNORM_ALL) return FN(get_half)(p, part == CYNORM_ODD);
 #endif
     (void)part;
     return FN(get)(p, dtype, n);
@@ -483,15 +461,15 @@ CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
 /* Of bfloat16: what is even waits for what is odd. */
 CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int streaming, int part, vec *even) {
 #if !CYNORM_DOUBLE
-    if (part == FN(EVEN)) *even = v;
-    else if (part == FN(ODD)) FN(put_halves)(p, *even, v, streaming);
+    if (part == CYNORM_EVEN) *even = v;
+    else if (part == CYNORM_ODD) FN(put_halves)(p, *even, v, streaming);
     else
 #endif
     FN(put_or_stream)(p, v, dtype, n, streaming);
     (void)even, (void)part;
 }
 
-#if !CYNORM_DOUBLE && defined(__AVX512BW__)
+#if !CYNORM_DOUBLE && CYNORM_VBYTES == 64
 static inline __m512i FN(both_f16)(vec first, vec second) {
     return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)FN(pack_f16)(first)), (__m256i)FN(pack_f16)(second), 1);
 }
@@ -505,7 +483,7 @@ CYNORM_INLINE vec FN(line_of_parts)(vec even, vec odd, int dtype) {
 /* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
 CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
     const int size = (int)cynorm_itemsize(dtype), vectors = 64 / size / VL;
-#if !CYNORM_DOUBLE && defined(__AVX512BW__)
+#if !CYNORM_DOUBLE && CYNORM_VBYTES == 64
     /* two vectors of half the size leave as one: a line that is written in parts leaves the core in parts */
     if (size == 2) {
         __m512i both = dtype == CYNORM_BF16 ? FN(high_halves)(FN(round_bf16)(v[0]), FN(round_bf16)(v[1]))
@@ -523,47 +501,42 @@ CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming)
 /* ---- rows: n elements of storage, `stride` bytes apart <-> n contiguous reals of scratch ---- */
 
 /* Whole vectors, then a part; lanes of scratch past n, up to the end of its vector, become zero. */
-#define CYNORM_LOAD_ROW(T, bytes)                                                   \
-    static void FN(load_row_##T)(real *dst, const char *src, int64_t n, int64_t stride) { \
-        char part[VL * bytes];                                                      \
-        int64_t i = 0;                                                              \
-        if (stride == bytes) {                                                      \
-            for (; i + VL <= n; i += VL) FN(store)(dst + i, FN(load_##T)(src + i * bytes)); \
-            if (i == n) return;                                                     \
-            memset(part, 0, sizeof part);                                           \
-            memcpy(part, src + i * bytes, (size_t)((n - i) * bytes));               \
-            FN(store)(dst + i, FN(load_##T)(part));                                 \
-            return;                                                                 \
-        }                                                                           \
-        for (; i < n; i += VL) {                                                    \
-            int64_t m = n - i < VL ? n - i : VL;                                    \
-            if (m < VL) memset(part, 0, sizeof part);                               \
+#define CYNORM_ROWS_OF(T, bytes)                                                                     \
+    static void FN(load_row_##T)(real *dst, const char *src, int64_t n, int64_t stride) {            \
+        char part[VL * bytes];                                                                       \
+        int64_t i = 0;                                                                               \
+        if (stride == bytes)                                                                         \
+            for (; i + VL <= n; i += VL) FN(store)(dst + i, FN(load_##T)(src + i * bytes));          \
+        for (; i < n; i += VL) {                                                                     \
+            int64_t m = n - i < VL ? n - i : VL;                                                     \
+            if (m < VL) memset(part, 0, sizeof part);                                                \
             for (int64_t j = 0; j < m; j++) memcpy(part + j * bytes, src + (i + j) * stride, bytes); \
-            FN(store)(dst + i, FN(load_##T)(part));                                 \
-        }                                                                           \
-    }                                                                               \
-    static void FN(store_row_##T)(char *dst, const real *src, int64_t n, int64_t stride) { \
-        char part[VL * bytes];                                                      \
-        int64_t i = 0;                                                              \
-        if (stride == bytes)                                                        \
-            for (; i + VL <= n; i += VL) FN(store_##T)(dst + i * bytes, FN(load)(src + i)); \
-        for (; i < n; i += VL) {                                                    \
-            int64_t m = n - i < VL ? n - i : VL;                                    \
-            FN(store_##T)(part, FN(load_n)(src + i, m));                            \
+            FN(store)(dst + i, FN(load_##T)(part));                                                  \
+        }                                                                                            \
+    }                                                                                                \
+    static void FN(store_row_##T)(char *dst, const real *src, int64_t n, int64_t stride) {           \
+        char part[VL * bytes];                                                                       \
+        int64_t i = 0;                                                                               \
+        if (stride == bytes)                                                                         \
+            for (; i + VL <= n; i += VL) FN(store_##T)(dst + i * bytes, FN(load)(src + i));          \
+        for (; i < n; i += VL) {                                                                     \
+            int64_t m = n - i < VL ? n - i : VL;                                                     \
+            FN(store_##T)(part, FN(load_n)(src + i, m));                                             \
             for (int64_t j = 0; j < m; j++) memcpy(dst + (i + j) * stride, part + j * bytes, bytes); \
-        }                                                                           \
+        }                                                                                            \
     }
 
 #if CYNORM_DOUBLE
-CYNORM_LOAD_ROW(f64, 8)
+CYNORM_ROWS_OF(f64, 8)
 #else
-CYNORM_LOAD_ROW(f32, 4)
-CYNORM_LOAD_ROW(f16, 2)
-CYNORM_LOAD_ROW(bf16, 2)
-CYNORM_LOAD_ROW(s8, 1)
+CYNORM_ROWS_OF(f32, 4)
+CYNORM_ROWS_OF(f16, 2)
+CYNORM_ROWS_OF(bf16, 2)
+CYNORM_ROWS_OF(s8, 1)
 #endif
+#undef CYNORM_ROWS_OF
 
-static inline void FN(load_row)(real *dst, const char *src, int dtype, int64_t n, int64_t stride) {
+static inline void FN(load_row)(void *dst, const char *src, int dtype, int64_t n, int64_t stride) {
     switch (dtype) {
 #if CYNORM_DOUBLE
     case CYNORM_F64: FN(load_row_f64)(dst, src, n, stride); break;
@@ -576,7 +549,7 @@ static inline void FN(load_row)(real *dst, const char *src, int dtype, int64_t n
     }
 }
 
-static inline void FN(store_row)(char *dst, const real *src, int dtype, int64_t n, int64_t stride) {
+static inline void FN(store_row)(char *dst, const void *src, int dtype, int64_t n, int64_t stride) {
     switch (dtype) {
 #if CYNORM_DOUBLE
     case CYNORM_F64: FN(store_row_f64)(dst, src, n, stride); break;
