@@ -46,14 +46,14 @@ def main(arguments=None):
     parser.add_argument("--config", action="store_true", help="only print how cynorm was built and runs")
     parser.add_argument("--threads", type=int, help="default: OMP_NUM_THREADS, else every CPU")
     options = parser.parse_args(arguments)
-    if options.config:
-        cynorm.show_config()
-        return
     if options.threads is not None:
         try:
             cynorm.set_num_threads(_dispatch.checked_threads(options.threads, "--threads"))
         except ValueError as error:
             parser.error(str(error))
+    if options.config:
+        cynorm.show_config()
+        return
     print(f"cynorm {cynorm.__version__}, {cynorm.isa()}, threads: {cynorm.get_num_threads()}\n")
     run("quick" if options.quick else "full")
     print("\n" + NOTE, end="")

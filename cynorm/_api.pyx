@@ -10,8 +10,8 @@ from cynorm._kernels cimport (
     CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_KEPT_MEAN, CYNORM_BN_KEPT_SHIFT,
     CYNORM_BN_MASK, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_RUNNING_MEAN,
     CYNORM_BN_RUNNING_VARIANCE, CYNORM_BN_SHIFT, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE, CYNORM_BN_VIEWS,
-    CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8,
-    cynorm_api, cynorm_bn, cynorm_bn_call,
+    CYNORM_CELU, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU,
+    CYNORM_S8, CYNORM_SOFTPLUS, cynorm_api, cynorm_bn, cynorm_bn_call,
 )
 from cynorm._tensor cimport same_shape
 
@@ -132,6 +132,12 @@ cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexce
         return status
     if not (p.epsilon >= 0 and isfinite(p.epsilon)) or not 0 <= p.activation < CYNORM_ACTIVATIONS:
         return CYNORM_BAD_PARAMETER
+    if not (isfinite(p.parameter[0]) and isfinite(p.parameter[1])):
+        return CYNORM_BAD_PARAMETER
+    if p.activation in (CYNORM_CELU, CYNORM_SOFTPLUS) and p.parameter[0] == 0:
+        return CYNORM_BAD_PARAMETER
+    if call.kind == CYNORM_BN_FORWARD_TRAINING and not 0 <= p.momentum <= 1:
+        return CYNORM_BAD_PARAMETER
     if not 0 <= call.kind <= CYNORM_BN_BACKWARD_INFERENCE or call.reduced >> src.ndim:
         return CYNORM_BAD_PARAMETER
     if call.data[CYNORM_BN_DST] == NULL or (backward and call.data[CYNORM_BN_DIFF_DST] == NULL):
@@ -150,6 +156,7 @@ cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexce
 cdef int check_statistics(const cynorm_bn_call *call, const cynorm_tensor *src) noexcept nogil:
     cdef const cynorm_tensor **given = <const cynorm_tensor **>call.parameter
     cdef int i, a
+    cdef int64_t statistics = 1
     cdef bint exact = given[CYNORM_BN_MEAN_LOW] != NULL and given[CYNORM_BN_RSTD] != NULL
     if call.kind != CYNORM_BN_FORWARD_TRAINING:
         if given[CYNORM_BN_MEAN] == NULL:
@@ -158,10 +165,13 @@ cdef int check_statistics(const cynorm_bn_call *call, const cynorm_tensor *src) 
             return CYNORM_BAD_TENSOR
     if given[CYNORM_BN_KEPT_SHIFT] != NULL and given[CYNORM_BN_SHIFT] == NULL:
         return CYNORM_BAD_TENSOR
+    for a in range(src.ndim):
+        if not call.reduced >> a & 1:
+            statistics *= src.shape[a]
     for i in range(CYNORM_BN_PARAMETERS):
         if given[i] == NULL:
             continue
-        if given[i].data == NULL:
+        if given[i].data == NULL and statistics > 0:
             return CYNORM_BAD_TENSOR
         if not same_shape(given[i], src) or given[i].dtype not in (src.dtype, real_of(src.dtype)):
             return CYNORM_MISMATCH

@@ -114,6 +114,9 @@ def from_dlpack(obj, writing):
     borrowed = Borrowed(capsule)
     if writing and borrowed.copied:
         raise BufferError("what is written would be lost in a copy")
+    # older PyTorch hands out memory that may be; JAX and TensorFlow, to this day, memory that must not change
+    if writing and borrowed.plain != NULL and not hasattr(obj, "is_neg"):
+        raise BufferError("DLPack before 1.0 does not say that its memory may be written to")
     array = np.asarray(borrowed)
     if borrowed.bfloat16:
         try:

@@ -17,16 +17,18 @@ _ELSEWHERE: dict[str, str] = {
     "dnnl": "onednn",
     "mkldnn": "onednn",
     "pytorch": "torch",
-    "channels_first": "NCHW",
-    "channels_last": "NHWC",
+    **dict.fromkeys(("channels_first", "channels-first", "channelsfirst"), "NCHW"),
+    **dict.fromkeys(("channels_last", "channels-last", "channelslast"), "NHWC"),
     **dict.fromkeys(("ncl", "nct"), "NCW"),
     **dict.fromkeys(("nlc", "ntc"), "NWC"),
     "lrelu": "leaky_relu",
     "selu": "scaled_elu",
+    "trelu": "thresholded_relu",
+    **dict.fromkeys(("hsigmoid", "hardsigmoid"), "hard_sigmoid"),
     "hardshrink": "shrink",
     **dict.fromkeys(
-        ("crelu", "gelu", "hard_tanh", "hardtanh", "log_sigmoid", "logsigmoid", "parametric_relu", "prelu", "relu6", "relu_6",
-         "rrelu", "silu", "softmax", "softmin", "softshrink", "tanhshrink", "x86-64-v2"), ""),
+        ("atan", "brelu", "crelu", "gelu", "hard_tanh", "hardtanh", "log_sigmoid", "logsigmoid", "parametric_relu", "prelu",
+         "relu1", "relu6", "relu_6", "rrelu", "silu", "softmax", "softmin", "softshrink", "tanhshrink", "x86-64-v2"), ""),
 }
 
 

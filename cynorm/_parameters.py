@@ -125,7 +125,8 @@ def integers(name: str, values: SupportsIndex | Iterable[SupportsIndex], alone: 
         raise TypeError(f"{name} must be {allowed}, got {shown(values)}") from None
 
 
-def finite(name: str, value: SupportsFloat) -> float:
+def finite(name: str, value: SupportsFloat, least: float = -math.inf, most: float = math.inf) -> float:
+    allowed = "" if least == -math.inf else f" of at least {least:g}" if most == math.inf else f" within [{least:g}, {most:g}]"
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     try:
@@ -133,19 +134,16 @@ def finite(name: str, value: SupportsFloat) -> float:
             raise TypeError
         number = float(value)
     except OverflowError:
-        raise ValueError(f"{name} must be finite as a float, got {shown(value)}") from None
+        raise ValueError(f"{name} must be a finite float{allowed}, got {shown(value)}") from None
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a finite number, got {shown(value)}") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {shown(value)}")
+        raise TypeError(f"{name} must be a finite number{allowed}, got {shown(value)}") from None
+    if not math.isfinite(number) or not least <= number <= most:
+        raise ValueError(f"{name} must be a finite number{allowed}, got {shown(value)}")
     return number
 
 
 def share(name: str, value: SupportsFloat) -> float:
-    number = finite(name, value)
-    if not 0 <= number <= 1:
-        raise ValueError(f"{name} must be within [0, 1], got {shown(value)}")
-    return number
+    return finite(name, value, 0, 1)
 
 
 def flag(name: str, value: object) -> bool:

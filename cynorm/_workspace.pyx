@@ -67,8 +67,8 @@ cdef class Workspace:
     """Memory that carries forward intermediates to the backward call that follows.
 
     Each forward call binds it to that call's operator, parameters, shape and dtype; a backward call that does not match
-    raises. It is reusable: it grows to the largest call and never shrinks. One call at a time may use it. Two layers
-    alike need one each: which of them filled it is not noticed.
+    raises. It is reusable: for each kind of its contents it grows to the largest call, and never shrinks. One call at a
+    time may use it. Two layers alike need one each: which of them filled it is not noticed.
 
     Parameters
     ----------
@@ -108,11 +108,14 @@ cdef class Workspace:
 
     __signature__ = Signature([Parameter("cache", Parameter.POSITIONAL_OR_KEYWORD, default="auto")])
 
-    def __init__(self, cache="auto"):
-        self.cache = checked_cache(cache)
+    def __cinit__(self, *arguments, **named):
+        self.cache = "auto"
         self.memory = {}
         self.views = {}
         self.parts = {}
+
+    def __init__(self, cache="auto"):
+        self.cache = checked_cache(cache)
 
     @property
     def nbytes(self):

@@ -143,7 +143,7 @@ class BatchNorm(Immutable):
         What the axes of the arrays mean: statistics are per channel. NC, NCW, NCHW (the default), NCDHW, NWC, NHWC, NDHWC,
         or blocked: nCw8c, nChw8c, nCdhw8c, nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial...,
         block). The order in memory is whatever the strides say; every order runs without a copy of the tensor.
-    axes : tuple of int, optional
+    axes : int or iterable of int, optional
         The axes that statistics are over, in place of `layout`; arrays may have 1 to 8 dimensions then. Axes count from
         the end where negative. An empty tuple makes each element a statistic of its own.
     channels : int, optional
@@ -216,14 +216,12 @@ class BatchNorm(Immutable):
             names = ", ".join(map(repr, _ACTIVATIONS))
             raise TypeError(f"activation must be an Activation, None or one of {names}, got {shown(activation)}")
         self._keep(
-            epsilon=finite("epsilon", epsilon),
+            epsilon=finite("epsilon", epsilon, 0),
             layout=layout,
             axes=axes,
             channels=None if channels is None else integer("channels", channels),
             activation=activation,
         )
-        if self.epsilon < 0:
-            raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
         name, values = (activation.name, dict(activation.parameters)) if activation else ("identity", {})
         self._keep(_problem=_batch_norm.Problem(self, parsed, list(_ACTIVATIONS).index(name), list(values.values())))
 
@@ -255,8 +253,8 @@ class BatchNorm(Immutable):
         add : array, optional
             Of src's shape and dtype: added before the activation.
         out : array, optional
-            Where to write dst: of src's shape and dtype, any strides. It may be src or add itself, and must overlap no
-            array of the call otherwise. Default: a new array in src's memory order.
+            Where to write dst: of src's shape and dtype, any strides. It may be src (which `backward_training` needs as it
+            was) or add itself, and must overlap no array of the call otherwise. Default: a new array in src's memory order.
         out_mean, out_variance : array, optional
             Where to write mean and variance: of a parameter's shape and dtype, any strides. No two arrays
             that are written may overlap, nor one and src or add, but in `out`'s way.
@@ -269,7 +267,7 @@ class BatchNorm(Immutable):
             In PyTorch's sense: the weight of what is new, within [0, 1]. ONNX and Keras give the weight of what is old,
             1 - momentum.
         unbiased_running : bool
-            Whether running_variance takes the variance divided by M - 1 (PyTorch) in place of M (ONNX, Keras), of M
+            Whether running_variance takes the variance divided by M - 1 (PyTorch) in place of M (ONNX, Keras 3), of M
             elements; of one element it takes 0.
         num_threads : int, optional
             Threads for this call; default: `get_num_threads()`.
@@ -326,7 +324,7 @@ class BatchNorm(Immutable):
         Parameters
         ----------
         src : array of float32, float64, float16, bfloat16 or int8
-            Any strides. int8 results are rounded half to even and saturated; parameters are float32 then.
+            Any strides. int8 results are rounded half to even and saturated, NaN to 0; parameters are float32 then.
         mean, variance : array
             Each of shape (C,), or of src's dimensions, each of them 1 or src's: every parameter broadcasts on its own.
         scale, shift : array, optional
@@ -335,6 +333,7 @@ class BatchNorm(Immutable):
             As in `forward_training`.
         workspace : Workspace, optional
             Keeps what `backward_inference` needs: for ReLU one bit per element, for other activations the value before it.
+            Nothing of int8, which has no backward.
         num_threads
             As in `forward_training`.
 
@@ -392,7 +391,8 @@ class BatchNorm(Immutable):
         scale : array, optional
             What the forward call was given: diff_src is proportional to it.
         shift : array, optional
-            What the forward call was given: where there is no workspace, any activation but ReLU needs it.
+            What the forward call was given: without a workspace any activation needs it; with one it tells the shape and
+            dtype of diff_shift alone.
         mean, variance : array, optional
             What the forward call returned, where there is no workspace. Where there is, they stand for its own, which are
             more exact: beside a deviation of a millionth of the mean, float32's mean is off by some percent of that.

@@ -106,7 +106,8 @@ class _Constraints:
         name, sizes, data_type = data[0]
         if data_type.name not in _DATA_TYPES or not data_type.isnative:
             raise TypeError(
-                f"{name} must have one of the data types {', '.join(_DATA_TYPES)}, got {data_type!r}"
+                f"{name} must have one of the data types {', '.join(_DATA_TYPES)}, in native byte order, "
+                f"got {data_type!r}"
             )
         if not self._fewest <= len(sizes) <= self._most:
             allowed = self._most if self._fewest == self._most else f"{self._fewest} to {self._most}"

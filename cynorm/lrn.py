@@ -135,8 +135,8 @@ class LRN(Immutable):
         src : array of float32, float64, float16 or bfloat16
             Axes as `layout` says, any strides.
         out : array, optional
-            Where to write: of src's shape and dtype, any strides. It may be src itself, and must not overlap it
-            otherwise. Default: a new array in src's memory order.
+            Where to write: of src's shape and dtype, any strides. It may be src itself (which `backward` needs as it was),
+            and must not overlap it otherwise. Default: a new array in src's memory order.
         workspace : Workspace, optional
             Keeps for `backward` what is worth keeping.
         num_threads : int, optional

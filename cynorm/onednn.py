@@ -414,6 +414,8 @@ class _Geometry:
         dims = descs[0].dims
         if not 2 <= len(dims) <= 5:
             raise ValueError(f"src_desc must have 2 to 5 dims, got {dims}")
+        if self.block > 1 and len(dims) == 2:
+            raise ValueError(f"formats must be plain without spatial dims: unimplemented for blocks of {self.block}, dims {dims}")
         self.channels = dims[1] if dims[1] % self.block else None
         if blocks - {1, self.block} or (len(blocks) > 1 and self.channels):
             formats = ", ".join(f"blocks of {block}" if block > 1 else "plain" for block in sorted(blocks))
@@ -775,7 +777,7 @@ class _BatchNormalizationDescriptor(_Descriptor):
     _op: BatchNorm
 
     def _verify_parameters(self) -> None:
-        object.__setattr__(self, "epsilon", finite("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", finite("epsilon", self.epsilon, 0))
         allowed = f"made of {', '.join(str(flag.name) for flag in normalization_flags if flag)}"
         try:
             number = index(self.flags)
@@ -864,7 +866,7 @@ class batch_normalization_forward(_primitive):
         weights_desc, mean_desc, variance_desc : memory_desc
             Of scale and shift, and of the statistics.
         workspace_desc : memory_desc
-            The bytes that a :class:`cynorm.Workspace` will hold after `execute`. Zero (`is_zero`) unless
+            The bytes that a new :class:`cynorm.Workspace` will hold after `execute`. Zero (`is_zero`) unless
             ReLU is fused in training: then none is needed.
         impl_info_str : str
             Name of the implementation.

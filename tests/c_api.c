@@ -61,7 +61,7 @@ static PyObject *lrn(PyObject *self, PyObject *args) {
 }
 
 /* batch_norm(layout, training, (tensors..., vectors...)): forward with ReLU and backward, whose tensors forward has as well; and
- * whether inference has left alone what it has no use for. Vectors are contiguous. */
+ * whether what is not theirs to write was left alone. Vectors are contiguous. */
 static PyObject *batch_norm(PyObject *self, PyObject *args) {
     enum { SRC, ADD, DST, DIFF_DST, DIFF_SRC, DIFF_ADD, SCALE, SHIFT, MEAN, VARIANCE, RUNNING_MEAN, RUNNING_VARIANCE,
            DIFF_SCALE, DIFF_SHIFT, ALL };
@@ -96,7 +96,9 @@ static PyObject *batch_norm(PyObject *self, PyObject *args) {
         call.parameter[CYNORM_BN_RUNNING_VARIANCE] = t[RUNNING_VARIANCE];
         call.parameter[CYNORM_BN_MEAN_LOW] = &mean_low;
         call.parameter[CYNORM_BN_RSTD] = &rstd;
+        mask.strides[CYNORM_MAX_NDIM - 1] = 7;
         mask.data = malloc((size_t)cynorm->batch_norm_mask(&bn, &call, mask.strides));
+        left_alone &= mask.strides[CYNORM_MAX_NDIM - 1] == 7;
         call.data[CYNORM_BN_MASK] = &mask;
         statuses[0] = cynorm->batch_norm(&bn, &call, 0);
 
@@ -208,6 +210,45 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
     return list;
 }
 
+/* Of an operator whose activation has these parameters and not its own; without channels where `data` is not. */
+static long parameter_status(cynorm_bn_pass kind, cynorm_activation activation, double momentum, double parameter, int data) {
+    float memory[16] = {0}, out[16], vector[4] = {0};
+    int64_t shape[4] = {1, data ? 4 : 0, 2, 2};
+    cynorm_tensor s = cynorm_dense(data ? memory : NULL, CYNORM_F32, 4, shape), d = s;
+    cynorm_tensor v = cynorm_bn_vector(data ? vector : NULL, CYNORM_F32, &s, CYNORM_CHANNELS_FIRST);
+    cynorm_bn bn = cynorm_bn_make(1e-5, activation);
+    cynorm_bn_call call = cynorm_bn_call_make(kind, cynorm_bn_reduced(CYNORM_CHANNELS_FIRST, 4));
+    d.data = data ? (char *)out : NULL;
+    bn.momentum = momentum;
+    bn.parameter[0] = parameter;
+    call.data[CYNORM_BN_SRC] = &s, call.data[CYNORM_BN_DST] = &d;
+    call.parameter[CYNORM_BN_MEAN] = call.parameter[CYNORM_BN_VARIANCE] = &v;
+    return cynorm->batch_norm(&bn, &call, 1);
+}
+
+static PyObject *parameter_statuses(PyObject *self, PyObject *args) {
+    const double infinite = Py_HUGE_VAL;
+    (void)self, (void)args;
+    return Py_BuildValue("lllllllll", parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_CELU, 0.1, 1, 1),
+                         parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_RELU, 1, 0, 0),
+                         parameter_status(CYNORM_BN_FORWARD_INFERENCE, CYNORM_LINEAR, 2, 0, 1),
+                         parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_IDENTITY, 2, 0, 1),
+                         parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_IDENTITY, infinite - infinite, 0, 1),
+                         parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_ELU, 0.1, infinite, 1),
+                         parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_CELU, 0.1, 0, 1),
+                         parameter_status(CYNORM_BN_FORWARD_INFERENCE, CYNORM_SOFTPLUS, 0.1, 0, 1),
+                         parameter_status(CYNORM_BN_FORWARD_INFERENCE, CYNORM_TANH, 0.1, infinite, 1));
+}
+
+/* defaults(activation): the parameters that cynorm_bn_make gives it. */
+static PyObject *defaults(PyObject *self, PyObject *args) {
+    int activation;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "i", &activation)) return NULL;
+    const cynorm_bn bn = cynorm_bn_make(1e-5, (cynorm_activation)activation);
+    return Py_BuildValue("dd", bn.parameter[0], bn.parameter[1]);
+}
+
 static PyObject *statuses(PyObject *self, PyObject *args) {
     (void)self, (void)args;
     return Py_BuildValue("iiiiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
@@ -220,6 +261,8 @@ static PyMethodDef methods[] = {{"lrn", lrn, METH_VARARGS, NULL},
                                 {"batch_norm", batch_norm, METH_VARARGS, NULL},
                                 {"statuses", statuses, METH_NOARGS, NULL},
                                 {"batch_norm_statuses", batch_norm_statuses, METH_NOARGS, NULL},
+                                {"parameter_statuses", parameter_statuses, METH_NOARGS, NULL},
+                                {"defaults", defaults, METH_VARARGS, NULL},
                                 {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "c_api", NULL, -1, methods, NULL, NULL, NULL, NULL};
 

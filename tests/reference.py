@@ -206,10 +206,11 @@ def lrn_backward_terms(
 
         c           = 2 * alpha * beta / divisor
         first_i     = diff_dst_i * omega_i^-beta
-        second_i    = c * src_i * sum_{j: i in W(j)} diff_dst_j * dst_j / omega_j
-        magnitude_i = |first_i| + |c * src_i| * sum_{j: i in W(j)} |diff_dst_j * dst_j / omega_j|
+        second_i    = c * src_i * sum_{j: i in W(j)} t_j
+        magnitude_i = |first_i| + |c * src_i| * sum_{j: i in W(j)} |t_j|
+        t_j         = diff_dst_j * src_j * omega_j^(-beta-1), or diff_dst_j * dst_j / omega_j where dst is given (TensorFlow)
 
-    j runs over the mirrored window. `dst` is src * omega^-beta, or what the caller says it is (TensorFlow).
+    j runs over the mirrored window.
     """
     omega = lrn_omega(src, local_size, alpha, beta, k, region=region, window=window, divisor=divisor)
     src, diff_dst = wide(src), wide(diff_dst)
@@ -217,10 +218,9 @@ def lrn_backward_terms(
     left, right = window_reach(local_size, window)
     axes = window_axes(src.ndim, region)
     with np.errstate(all="ignore"):
-        power = omega**-beta
-        dst = src * power if dst is None else wide(dst)
-        summand = diff_dst * dst / omega
-        first = diff_dst * power
+        exponent = -omega.dtype.type(beta) - 1  # of which double would round
+        summand = diff_dst * src * omega**exponent if dst is None else diff_dst * wide(dst) / omega
+        first = diff_dst * omega**-beta
         second = coefficient * src * window_sum(summand, axes, right, left)
         magnitude = np.abs(first) + np.abs(coefficient * src) * window_sum(np.abs(summand), axes, right, left)
     return first, second, magnitude

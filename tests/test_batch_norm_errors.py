@@ -155,7 +155,12 @@ def test_activations(name, parameters, words):
     refuses((TypeError, ValueError), *words, call=lambda: cynorm.Activation(name, **parameters))
 
 
-@pytest.mark.parametrize("name", ["softshrink", "parametric_relu", "log_sigmoid", "crelu", "hard_tanh"])
+@pytest.mark.parametrize("name, meant", [("hsigmoid", "hard_sigmoid"), ("hardsigmoid", "hard_sigmoid"), ("trelu", "thresholded_relu")])
+def test_others_names_of_a_function(name, meant):
+    refuses(ValueError, f"did you mean {meant!r}?", call=lambda: cynorm.Activation(name))
+
+
+@pytest.mark.parametrize("name", ["softshrink", "parametric_relu", "log_sigmoid", "crelu", "hard_tanh", "brelu", "relu1", "atan"])
 def test_no_other_function_is_suggested(name):
     with pytest.raises(ValueError, match=f"got '{name}'$"):
         cynorm.Activation(name)
@@ -409,6 +414,73 @@ def test_results_of_inference_are_no_part_of_a_parameter():
         call = partial(cynorm.BatchNorm().forward_inference, array(), out=out, **given)
         refuses(ValueError, "out must be the same array or not overlap", name, call=call)
     assert (out == 7).all()
+
+
+def test_parameters_of_padded_blocks_are_checked_as_they_are_given():
+    """Not as the padded copies that kernels read."""
+    bn = cynorm.BatchNorm(layout="nChw8c", channels=5)
+    src = np.ones((2, 1, 3, 4, 8), np.float32)
+    wide = np.arange(6, dtype=np.float32)
+    out = np.full_like(src, 7)
+    part, both, statistics = out[0, 0, 0, 0, :5], (wide[:5], wide[1:]), {"mean": vector(5), "variance": vector(5)}
+    refuses(ValueError, "out_mean", "overlap scale",
+            call=lambda: bn.forward_training(src, both[0], out_mean=both[1]))
+    refuses(ValueError, "running_mean", "overlap shift",
+            call=lambda: bn.forward_training(src, shift=both[0], running_mean=both[1], running_variance=vector(5)))
+    for name in ("scale", "shift"):
+        refuses(ValueError, "out must", f"overlap {name}", call=lambda name=name: bn.forward_training(src, **{name: part}, out=out))
+    for name in ("mean", "variance", "scale", "shift"):
+        call = partial(bn.forward_inference, src, out=out, **statistics | {name: part})
+        refuses(ValueError, "out must", f"overlap {name}", call=call)
+    for name in ("mean", "variance", "scale", "shift"):
+        call = partial(bn.backward_training, src, src, out=out, **statistics | {name: part})
+        refuses(ValueError, "out must", f"overlap {name}", call=call)
+    for name in ("out_scale", "out_shift"):
+        call = partial(bn.backward_training, src, src, both[0], **statistics, **{name: both[1]})
+        refuses(ValueError, name, "overlap scale", call=call)
+    assert (out == 7).all()
+    np.testing.assert_array_equal(wide, np.arange(6))
+    bn.forward_training(src, memoryview(wide[:5]), out_mean=wide[:5])  # but a parameter itself may be written
+    np.testing.assert_array_equal(wide, [1, 1, 1, 1, 1, 5])
+
+
+def test_shift_is_that_of_the_forward_call():
+    """With a workspace what it has become since does not matter, whatever the workspace keeps."""
+    src, diff_dst = np.random.default_rng(0).standard_normal((2, *SHAPE)).astype(np.float32)
+    bn, shift = cynorm.BatchNorm(activation="tanh"), vector(fill=2)
+    for cache in ("auto", "always"):
+        workspace = cynorm.Workspace(cache)
+        bn.forward_training(src, shift=shift, workspace=workspace)
+        expected = bn.backward_training(diff_dst, src, workspace=workspace)
+        changed = bn.backward_training(diff_dst, src, shift=shift.astype(np.float32) + 1, workspace=workspace)
+        for one, other in zip(changed[:3], expected[:3], strict=True):
+            assert_same_bits(one, other)
+        bn.forward_training(src, workspace=workspace)
+        refuses(ValueError, "shift must be None, as it was in the forward call",
+                call=partial(bn.backward_training, diff_dst, src, shift=shift, workspace=workspace))
+        bn.forward_inference(src, vector(), vector(), workspace=workspace)
+        refuses(ValueError, "shift must be None, as it was in the forward call",
+                call=partial(bn.backward_inference, diff_dst, src, vector(), vector(), shift=shift, workspace=workspace))
+
+
+def test_int8_leaves_a_workspace_empty():
+    """As it has no backward."""
+    bn, workspace, src = cynorm.BatchNorm(activation="relu"), cynorm.Workspace(), array()
+    bn.forward_training(src, workspace=workspace)
+    kept = workspace.nbytes
+    bn.forward_inference(array(dtype=np.int8), vector(), vector(), workspace=workspace)
+    assert (workspace.contents, workspace.nbytes) == ((), kept)
+    refuses(ValueError, "workspace holds no forward call", call=partial(bn.backward_training, src, src, workspace=workspace))
+    assert bn.workspace_nbytes(SHAPE, np.int8, training=False) == 0
+    refuses(TypeError, "dtype must be NumPy's float32, float64, float16 or bfloat16", "int8",
+            call=partial(bn.workspace_nbytes, SHAPE, np.int8))
+
+
+def test_numbers_within_bounds_are_told_their_bounds():
+    for momentum in ("a", np.nan, 1.5):
+        refused_by(("forward_training",), (TypeError, ValueError), "momentum must be a finite number within [0, 1]", momentum=momentum)
+    for epsilon in (None, np.nan, -1, 10**400):
+        refuses((TypeError, ValueError), "epsilon must be a finite", "of at least 0", call=partial(cynorm.BatchNorm, epsilon=epsilon))
 
 
 def test_inference_is_told_that_parameters_broadcast():

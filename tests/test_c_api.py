@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cynorm
+from cynorm.batch_norm import _ACTIVATIONS
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "cython_extension"
 C_SETUP = """
@@ -160,6 +161,17 @@ def test_statuses(c_api):
     assert c_api.batch_norm_statuses() == (
         8 * [0] + 7 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
     )  # fmt: skip
+
+
+def test_parameters_are_checked(c_api):
+    assert c_api.parameter_statuses() == (*3 * [0], *6 * [-4])
+
+
+def test_activations_have_the_parameters_that_python_gives_them(c_api):
+    for number, name in enumerate(_ACTIVATIONS):
+        values = [value for _, value in cynorm.Activation(name).parameters]
+        assert list(c_api.defaults(number)) == values + [0.0] * (2 - len(values))
+    assert c_api.defaults(len(_ACTIVATIONS)) == c_api.defaults(-1) == (0, 0)
 
 
 @pytest.mark.parametrize(("compiler", "standard"), [("gcc", "c99"), ("g++", "c++11")])

@@ -73,9 +73,18 @@ def test_the_table_of_layers(capsys, monkeypatch):
 @pytest.mark.parametrize("threads", ["0", "-1", "two"])
 def test_threads_of_the_command_line(threads, capsys):
     with pytest.raises(SystemExit):
-        main(["--quick", f"--threads={threads}"])
+        main(["--config", f"--threads={threads}"])
     error = capsys.readouterr().err
     assert "--threads" in error and threads in error
+
+
+def test_the_command_line_shows_the_threads_it_is_given(capsys):
+    before = cynorm.get_num_threads()
+    try:
+        main(["--config", "--threads=1"])
+    finally:
+        cynorm.set_num_threads(before)
+    assert re.search(r"^threads +1$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("reads, writes", [(1, 0), (1, 1), (2, 1)])

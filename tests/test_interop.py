@@ -43,12 +43,20 @@ class DLPack:
         return self.array.__dlpack__(**options)
 
 
-WRAPPERS = {
-    "interface": Interface,
-    "buffer": memoryview,
-    "dlpack": DLPack,
-    "dlpack before 1.0": lambda array: DLPack(array, versioned=False),
-}
+class OldTorch(DLPack):
+    """As PyTorch did before it spoke DLPack 1.0."""
+
+    def __init__(self, array):
+        super().__init__(array, versioned=False)
+
+    def is_neg(self):
+        return False
+
+
+DLPACK_1 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # whether NumPy's arrays speak it
+WRAPPERS = {"interface": Interface, "buffer": memoryview, "dlpack before 1.0": OldTorch}
+if DLPACK_1:
+    WRAPPERS["dlpack"] = DLPack
 
 
 @pytest.fixture(params=WRAPPERS.values(), ids=WRAPPERS)
@@ -119,12 +127,25 @@ def test_read_only_memory_is_read_and_not_written():
     read_only = SRC.copy()
     read_only.flags.writeable = False
     wrappers = [Interface, memoryview]
-    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # before, NumPy's DLPack had no word for it
+    if DLPACK_1:
         wrappers.append(DLPack)
     for wrap in wrappers:
         np.testing.assert_array_equal(LRN.forward(wrap(read_only)), LRN.forward(SRC))
         with pytest.raises(ValueError, match="out must be writable"):
             LRN.forward(SRC, out=wrap(read_only))
+
+
+def test_memory_that_does_not_say_so_is_not_written():
+    """Before DLPack 1.0 exporters had no word for memory that must not change, and JAX and TensorFlow use that still."""
+    bn, unversioned = cynorm.BatchNorm(), DLPack(SRC.copy(), versioned=False)
+    running = DLPack(np.zeros(8, np.float32), versioned=False)
+    np.testing.assert_array_equal(LRN.forward(unversioned), LRN.forward(SRC))
+    with pytest.raises(TypeError, match="^out must share its memory, got DLPack that does not: DLPack before 1.0 does not say"):
+        LRN.forward(SRC, out=unversioned)
+    with pytest.raises(TypeError, match="^running_mean must share its memory"):
+        bn.forward_training(SRC, running_mean=running, running_variance=np.ones(8, np.float32))
+    np.testing.assert_array_equal(unversioned.array, SRC)
+    assert not running.array.any()
 
 
 def test_empty_tensors(wrap):
@@ -183,8 +204,8 @@ def test_copies_are_read_and_not_written():
         def __dlpack__(self, **options):
             return self.array.__dlpack__(**options, copy=True)
 
-    if np.lib.NumpyVersion(np.__version__) < "2.1.0":
-        pytest.skip("NumPy 2.1 is the first to make copies on demand")
+    if not DLPACK_1:
+        pytest.skip("NumPy makes copies on demand since it speaks DLPack 1.0")
     memory = np.zeros_like(SRC)
     np.testing.assert_array_equal(LRN.forward(Copied(SRC)), LRN.forward(SRC))
     with pytest.raises(TypeError, match="^out must share its memory, got Copied that does not: .*lost in a copy"):

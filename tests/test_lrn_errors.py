@@ -79,6 +79,7 @@ def refuses(error, *words, call):
         ({"layout": "CDHWN"}, ValueError, ["layout", "'CDHWN'", "did you mean 'NCDHW'?"]),
         ({"layout": "nChw4c"}, ValueError, ["layout", "'nChw4c'", "nChw8c"]),
         ({"layout": "NCL"}, ValueError, ["layout", "'NCL'", "did you mean 'NCW'?"]),
+        ({"layout": "channels-last"}, ValueError, ["layout", "did you mean 'NHWC'?"]),
         ({"window": "cuDNN"}, ValueError, ["window", "'cuDNN'", "did you mean 'onnx'?"]),
         ({"region": "within"}, ValueError, ["region", "'within'", "did you mean 'within_channel'?"]),
         ({"region": "accross"}, ValueError, ["region", "'accross'", "did you mean 'across_channels'?"]),
@@ -369,7 +370,7 @@ def test_dimensions_of_other_layouts():
 @pytest.mark.parametrize("dtype", ["f4,,f4", "(2,)f4", "f4,f4", "no such type", None])
 def test_dtypes_by_name(dtype):
     call = cynorm.LRN().workspace_nbytes
-    refuses(TypeError, "dtype must be float32, float64, float16 or bfloat16", call=lambda: call(SHAPE, dtype))
+    refuses(TypeError, "dtype must be NumPy's float32, float64, float16 or bfloat16", call=lambda: call(SHAPE, dtype))
 
 
 def test_workspace_nbytes():

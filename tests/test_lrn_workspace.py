@@ -130,6 +130,16 @@ def test_copies_are_empty(duplicate):
     assert workspace.nbytes > 0 and (other.cache, other.nbytes, other.contents) == ("always", 0, ())
 
 
+def test_a_class_of_its_own_may_be_made_without_arguments():
+    class Mine(cynorm.Workspace):
+        def __init__(self, layer):
+            self.layer = layer
+
+    workspace, src = Mine("conv1"), draw((2, 8, 3, 3))
+    assert (workspace.cache, workspace.nbytes, workspace.contents) == ("auto", 0, ())
+    assert_same_bits(cynorm.LRN().forward(src, workspace=workspace), cynorm.LRN().forward(src))
+
+
 def test_grows_and_never_shrinks():
     lrn = cynorm.LRN()
     workspace = cynorm.Workspace(cache="always")

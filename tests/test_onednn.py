@@ -1013,6 +1013,7 @@ INT8 = memory_desc(MD.dims, data_type.s8, "nchw")
 BLOCKS_OF_8, BLOCKS_OF_16 = (memory_desc(MD.dims, data_type.f32, f"nChw{b}c") for b in (8, 16))
 FLAT, DEEP = memory_desc((16,), data_type.f32, "a"), memory_desc((1,) * 6, data_type.f32, (1,) * 6)
 ODD, ODD_BLOCKS = (memory_desc((2, 12, 5, 5), data_type.f32, tag) for tag in ("nchw", "nChw8c"))
+FLAT_BLOCKS = memory_desc((2, 16), data_type.f32, "aB8b")
 
 
 @pytest.mark.parametrize("changes, error, message", [
@@ -1031,6 +1032,7 @@ ODD, ODD_BLOCKS = (memory_desc((2, 12, 5, 5), data_type.f32, tag) for tag in ("n
     ({"src_desc": DEEP, "dst_desc": DEEP}, ValueError, "src_desc must have 2 to 5 dims"),
     ({"src_desc": BLOCKS_OF_8, "dst_desc": BLOCKS_OF_16}, ValueError, SEVERAL + "blocks of 8, blocks of 16 "),
     ({"src_desc": ODD, "dst_desc": ODD_BLOCKS}, ValueError, SEVERAL + "plain, blocks of 8 of 12 channels"),
+    ({"src_desc": FLAT_BLOCKS, "dst_desc": FLAT_BLOCKS}, ValueError, "formats must be plain without spatial dims"),
     ({"src_desc": "nchw"}, TypeError, "src_desc must be a memory_desc, got str"),
     ({"dst_desc": np.ones(3)}, TypeError, "dst_desc must be a memory_desc, got ndarray"),
     ({"local_size": 0}, ValueError, "local_size must"),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -283,3 +284,42 @@ def test_use_isa_restores_what_was_in_force():
         with cynorm._dispatch.use_isa(name):
             assert cynorm.isa() == name
         assert cynorm.isa() == before
+
+
+def runs_beside(call):
+    """Whether a thread that waits for the GIL gets it before some calls are over, though nothing takes it from who has it."""
+    interval, gate, done = sys.getswitchinterval(), threading.Lock(), []
+    gate.acquire()
+    other = threading.Thread(target=lambda: (gate.acquire(), done.append(True)))
+    sys.setswitchinterval(100)
+    try:
+        other.start()  # and goes on once the other waits at the gate
+        gate.release()
+        for _ in range(200):
+            call()
+            if done:
+                break
+        return bool(done)
+    finally:
+        sys.setswitchinterval(interval)
+        other.join()
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL")
+def test_calls_release_the_gil():
+    lrn, bn, workspace = cynorm.LRN(), cynorm.BatchNorm(activation="relu"), cynorm.Workspace()
+    src, out = np.random.default_rng(0).standard_normal((2, 4, 64, 56, 56)).astype(np.float32)
+    mean = variance = np.ones(64, np.float32)
+    bn.forward_training(src, out=out, workspace=workspace)
+    held = range(100_000)
+    assert not runs_beside(lambda: sum(held))
+    for call in (
+        lambda: lrn.forward(src, out=out, num_threads=1),
+        lambda: lrn.backward(src, src, out=out, num_threads=1),
+        lambda: bn.forward_training(src, out=out, num_threads=1),
+        lambda: bn.forward_inference(src, mean, variance, out=out, num_threads=1),
+        lambda: bn.backward_training(src, src, out=out, workspace=workspace, num_threads=1),
+        lambda: bn.forward_training(src, out=out, workspace=workspace, num_threads=1),
+        lambda: cynorm.streaming_limit(1, 1, 1 << 22, 1),
+    ):
+        assert runs_beside(call)
