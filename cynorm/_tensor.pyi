@@ -6,7 +6,7 @@ from cynorm._typing import Array
 _F = TypeVar("_F", bound=Callable[..., object])
 
 def checked(
-    names: tuple[str, ...], outputs: int, optional: tuple[str, ...] = ()
+    names: tuple[str, ...], outputs: int, optional: tuple[str, ...] = (), apart: tuple[tuple[int, ...], ...] = ()
 ) -> Callable[[_F], _F]: ...
 def remembered(make: _F) -> _F: ...
 def keyword_arguments(

@@ -400,11 +400,11 @@ cdef object kinds(tuple arrays):
     return key
 
 
-def checked(tuple names not None, int outputs, tuple optional not None=()):
+def checked(tuple names not None, int outputs, tuple optional not None=(), tuple apart not None=()):
     """Decorate ``check(arrays, *attributes)``, which looks at no more of its arrays than dtypes and shapes:
     it runs once for each kind of them, and what it returned is remembered. Each must be an array, or None
     where its name is among `optional`. The last ones are outputs: they must be writable and share no memory,
-    but they may be an input itself."""
+    but they may be an input itself, unless the places of both are a pair of `apart`."""
     cdef int inputs = len(names) - outputs
 
     def decorate(check):
@@ -437,6 +437,8 @@ def checked(tuple names not None, int outputs, tuple optional not None=()):
                 if arrays[i] is not None:
                     check_apart_itself(arrays[i], names[i])
             check_outputs(arrays, names, inputs)
+            for i, j in apart:
+                check_outputs((arrays[i], arrays[j]), (names[i], names[j]), 0)
             return result
 
         return remembering

@@ -447,6 +447,7 @@ class _primitive:
     """What all primitives share: how they take their arguments and report the one at fault."""
 
     primitive_desc: Any
+    _apart: ClassVar[tuple[tuple[str, str], ...]] = ()  # keywords of an input and of an output that may not be that
 
     def __init__(self, primitive_desc: Any) -> None:
         if not isinstance(primitive_desc, self.primitive_desc):
@@ -463,7 +464,8 @@ class _primitive:
         self._take = operator.itemgetter(*indices)
         self._descs = [desc for _, desc in arguments.values()]
         self._names = tuple(_ARG_NAMES[index] for index in indices)
-        self._check = checked(self._names, outputs=len(call.outputs))(self._verify)
+        apart = [tuple(map(self._keywords.index, pair)) for pair in self._apart if pair[1] in self._keywords]
+        self._check = checked(self._names, outputs=len(call.outputs), apart=tuple(apart))(self._verify)
 
     def get_primitive_desc(self) -> Any:
         """Return the descriptor this primitive was made from."""
@@ -947,6 +949,8 @@ class batch_normalization_backward(_primitive):
     >>> diff_src.ravel().tolist(), diff_shift.tolist()
     ([0.0, 0.0], [3.0])
     """
+
+    _apart = (("src", "out_add"),)
 
     @dataclass(frozen=True)
     class primitive_desc(_BatchNormalizationDescriptor):

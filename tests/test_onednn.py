@@ -1213,6 +1213,14 @@ def test_what_is_written_may_be_what_is_read_but_not_overlap_it(which, written, 
     assert (memory == 7).all()
 
 
+def test_the_gradient_of_what_was_added_is_not_written_over_src():
+    forward, backward, arguments = batch_norm_arguments(SCALE | SHIFT | ADD_RELU)
+    forward.execute(arguments)
+    with pytest.raises(ValueError, match="^DNNL_ARG_DIFF_SRC_1 must not overlap DNNL_ARG_SRC, got"):
+        backward.execute(arguments | {DNNL_ARG_DIFF_SRC_1: arguments[DNNL_ARG_SRC]})
+    assert (arguments[DNNL_ARG_SRC] == 7).all()
+
+
 @pytest.mark.parametrize("array, error, message", [
     (None, TypeError, "DNNL_ARG_DIFF_SRC_1 must be a NumPy array, got NoneType"),
     (TENSOR.astype(np.float64), TypeError, "DNNL_ARG_DIFF_SRC_1 must be float32 as its"),
