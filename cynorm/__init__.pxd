@@ -1,7 +1,7 @@
 """The public C API for Cython, on raw memory and without the GIL; include/cynorm/cynorm.h documents it."""
 
 from cynorm._api cimport batch_norm, batch_norm_mask, lrn_backward, lrn_forward
-from cynorm._kernels cimport (
+from cynorm._types cimport (
     CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BF16, CYNORM_BLOCKED_8, CYNORM_BLOCKED_16,
     CYNORM_BN_ADD, CYNORM_BN_BACKWARD_INFERENCE, CYNORM_BN_BACKWARD_TRAINING, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST,
     CYNORM_BN_DIFF_SCALE, CYNORM_BN_DIFF_SHIFT, CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE,

@@ -1,4 +1,4 @@
-from cynorm._kernels cimport cynorm_bn, cynorm_bn_call, cynorm_lrn, cynorm_tensor
+from cynorm._types cimport cynorm_bn, cynorm_bn_call, cynorm_lrn, cynorm_tensor
 from libc.stdint cimport int64_t
 
 cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,

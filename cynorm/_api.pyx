@@ -4,7 +4,7 @@
 from cpython.pycapsule cimport PyCapsule_New
 from libc.math cimport isfinite
 from cynorm cimport _batch_norm, _lrn
-from cynorm._kernels cimport (
+from cynorm._types cimport (
     CYNORM_ACTIVATIONS, CYNORM_API_VERSION, CYNORM_BAD_PARAMETER, CYNORM_BAD_TENSOR, CYNORM_BN_ADD,
     CYNORM_BN_BACKWARD_INFERENCE, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DIFF_SCALE, CYNORM_BN_DIFF_SHIFT,
     CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_KEPT_MEAN, CYNORM_BN_KEPT_SHIFT,
@@ -127,6 +127,7 @@ cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexce
     cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
     cdef const cynorm_tensor *t
     cdef bint backward = call.kind not in (CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_FORWARD_INFERENCE)
+    cdef bint running
     cdef int i, status = check_tensor(src, call.kind == CYNORM_BN_FORWARD_INFERENCE)
     if status != CYNORM_OK:
         return status
@@ -136,7 +137,8 @@ cdef int check_batch_norm(const cynorm_bn *p, const cynorm_bn_call *call) noexce
         return CYNORM_BAD_PARAMETER
     if p.activation in (CYNORM_CELU, CYNORM_SOFTPLUS) and p.parameter[0] == 0:
         return CYNORM_BAD_PARAMETER
-    if call.kind == CYNORM_BN_FORWARD_TRAINING and not 0 <= p.momentum <= 1:
+    running = call.parameter[CYNORM_BN_RUNNING_MEAN] != NULL or call.parameter[CYNORM_BN_RUNNING_VARIANCE] != NULL
+    if running and not 0 <= p.momentum <= 1:
         return CYNORM_BAD_PARAMETER
     if not 0 <= call.kind <= CYNORM_BN_BACKWARD_INFERENCE or call.reduced >> src.ndim:
         return CYNORM_BAD_PARAMETER

@@ -1,4 +1,4 @@
-from cynorm._kernels cimport cynorm_bn, cynorm_bn_call
+from cynorm._types cimport cynorm_bn, cynorm_bn_call
 from libc.stdint cimport int64_t
 
 # Bytes of the mask that a forward call may keep, and its strides in bits along the axes of the data.

@@ -31,13 +31,25 @@ from cython.parallel cimport parallel
 from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
+from cynorm._interop cimport as_array
 from cynorm._kernels cimport (
-    CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_KEPT_AHEAD,
-    CYNORM_BN_MASK, CYNORM_BN_PACKED, CYNORM_BN_SCRATCH, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_F64,
-    CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8, cynorm_activation, cynorm_bn, cynorm_bn_call, cynorm_bn_pass,
-    cynorm_bn_tile, cynorm_bn_unit, cynorm_bn_view, cynorm_itemsize, cynorm_real_kernels, cynorm_tensor,
+    CYNORM_BN_KEPT_AHEAD, CYNORM_BN_PACKED, CYNORM_BN_SCRATCH, cynorm_bn_tile, cynorm_bn_unit, cynorm_bn_view,
+    cynorm_real_kernels,
 )
-from cynorm._kernels cimport (
+from cynorm._tasks cimport (
+    cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
+)
+from cynorm._tensor cimport (
+    aligned, ceil_div, check_layout, check_outputs, check_same, clear_bytes, describe, describe_output,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, round_up,
+    same_memory, shape_of, short_name, total_bytes, zero_padding,
+)
+from cynorm._types cimport (
+    CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SRC,
+    CYNORM_BN_VALUE, CYNORM_F64, CYNORM_IDENTITY, CYNORM_RELU, CYNORM_S8, cynorm_activation, cynorm_bn, cynorm_bn_call,
+    cynorm_bn_pass, cynorm_itemsize, cynorm_tensor,
+)
+from cynorm._types cimport (
     CYNORM_BN_FORWARD_TRAINING as FORWARD_TRAINING,
     CYNORM_BN_FORWARD_INFERENCE as FORWARD_INFERENCE,
     CYNORM_BN_BACKWARD_TRAINING as BACKWARD_TRAINING,
@@ -56,15 +68,6 @@ from cynorm._kernels cimport (
     CYNORM_BN_DIFF_SHIFT as DIFF_SHIFT,
     CYNORM_BN_PARAMETERS as PARAMETERS,
     CYNORM_BN_VIEWS as VIEWS,
-)
-from cynorm._interop cimport as_array
-from cynorm._tasks cimport (
-    cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
-)
-from cynorm._tensor cimport (
-    aligned, ceil_div, check_layout, check_outputs, check_same, clear_bytes, describe, describe_output,
-    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, round_up,
-    same_memory, shape_of, short_name, total_bytes, zero_padding,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t
@@ -1234,7 +1237,7 @@ cdef class Problem:
         of the length of `like`."""
         self.clear_parameter(array)
         if given is None:
-            if self.padding() and array.ndim == 1 and (like is None or np.size(like) == self.channels):
+            if self.padding() and array.ndim == 1 and (like is None or like.size == self.channels):
                 return array[:self.channels]
             return array
         if array is not out:
@@ -1473,8 +1476,8 @@ cdef class Problem:
         diff_scale = self.output(to_scale, "out_scale", padded_scale, &x, reduced, &t[DIFF_SCALE])
         diff_shift = self.output(to_shift, "out_shift", padded_scale if shift is None else padded_shift, &x, reduced,
                                  &t[DIFF_SHIFT])
-        check_outputs((src, diff_dst, self.whole(scale, "scale", padded_scale),
-                       self.whole(shift, "shift", padded_shift), self.whole(given_mean, "mean", mean),
+        whole_scale, whole_shift = self.whole(scale, "scale", padded_scale), self.whole(shift, "shift", padded_shift)
+        check_outputs((src, diff_dst, whole_scale, whole_shift, self.whole(given_mean, "mean", mean),
                        self.whole(given_variance, "variance", variance), array, add, to_scale, to_shift),
                       BACKWARD_ARRAYS, BACKWARD_INPUTS)
         call.parameter[DIFF_SCALE] = &t[DIFF_SCALE]
@@ -1521,8 +1524,8 @@ cdef class Problem:
                 workspace.release()
         if status < 0:
             raise MemoryError("no memory for the scratch of the kernels")
-        diff_scale = self.finished(out_scale, to_scale, diff_scale, scale)
-        diff_shift = self.finished(out_shift, to_shift, diff_shift, scale if shift is None else shift)
+        diff_scale = self.finished(out_scale, to_scale, diff_scale, whole_scale)
+        diff_shift = self.finished(out_shift, to_shift, diff_shift, whole_scale if shift is None else whole_shift)
         return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's
 
 

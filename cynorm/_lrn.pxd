@@ -1,4 +1,4 @@
-from cynorm._kernels cimport cynorm_lrn, cynorm_tensor
+from cynorm._types cimport cynorm_lrn, cynorm_tensor
 
 # -1 where memory cannot be had; nothing is checked here. *order, or NULL: forward tells backward how it summed omega.
 cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,

@@ -22,14 +22,16 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_F64, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
-    CYNORM_TRANSPOSED_PIXELS, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_lrn_tile, cynorm_lrn_view,
-    cynorm_real_kernels, cynorm_tensor, cynorm_window,
+    CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS,
+    cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
 )
 from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
 from cynorm._tensor cimport (
     aligned, ceil_div, check_layout, check_outputs, check_same, clear_bytes, describe, describe_output, describe_shape,
     elements_of, empty_like, real_size, round_up, same_memory, short_name, total_bytes, whole_elements, zero_padding,
+)
+from cynorm._types cimport (
+    CYNORM_F64, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_tensor, cynorm_window,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t

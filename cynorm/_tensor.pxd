@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-from cynorm._kernels cimport CYNORM_F64, cynorm_tensor
+from cynorm._types cimport CYNORM_F64, cynorm_tensor
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 

@@ -12,7 +12,7 @@ from cynorm._parameters import integers as integers_of
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cynorm._interop cimport as_array
-from cynorm._kernels cimport (
+from cynorm._types cimport (
     CYNORM_BF16, CYNORM_DTYPES, CYNORM_F16, CYNORM_F32, CYNORM_F64, CYNORM_S8, cynorm_itemsize,
     cynorm_tensor,
 )

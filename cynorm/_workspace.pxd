@@ -1,4 +1,4 @@
-from cynorm._kernels cimport cynorm_tensor
+from cynorm._types cimport cynorm_tensor
 
 
 cdef object checked_cache(object cache)

@@ -10,7 +10,7 @@ import numpy as np
 from cynorm._messages import shown
 from cynorm._parameters import choice
 
-from cynorm._kernels cimport cynorm_itemsize, cynorm_tensor
+from cynorm._types cimport cynorm_itemsize, cynorm_tensor
 from cynorm._tensor cimport dtype_name, real_dtype, same_kind, shape_of
 from libc.stdint cimport int64_t
 

@@ -1,4 +1,4 @@
-"""Batch normalization with ReLU, then LRN, as functions that PyTorch's autograd differentiates, beside PyTorch's own."""
+"""Batch normalization with ReLU, then LRN, as functions that PyTorch's autograd differentiates once, beside PyTorch's own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import torch
 import cynorm
 
 Tensor = torch.Tensor
+
+
+def refuse_second_derivatives() -> None:
+    """These would be those of constants: gradients are computed where autograd does not see it."""
+    if torch.is_grad_enabled():  # in backward: where the caller has said create_graph=True
+        raise RuntimeError("these gradients cannot be differentiated again")
 
 
 class BatchNormFunction(torch.autograd.Function):
@@ -32,6 +38,7 @@ class BatchNormFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, diff_dst: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
         src, scale = (tensor.detach() for tensor in ctx.saved_tensors)
         out = [torch.empty_like(tensor) for tensor in (src, scale, scale)]
         ctx.bn.backward_training(
@@ -54,6 +61,7 @@ class LRNFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, diff_dst: Tensor) -> Tensor:
+        refuse_second_derivatives()
         (src,) = ctx.saved_tensors
         diff_src = torch.empty_like(src)
         LRNFunction.lrn.backward(diff_dst, src.detach(), out=diff_src)

@@ -210,15 +210,18 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
     return list;
 }
 
-/* Of an operator whose activation has these parameters and not its own; without channels where `data` is not. */
+/* Of an operator whose activation has these parameters and not its own; without channels where `data` is not, without running
+ * statistics where momentum is 3. */
 static long parameter_status(cynorm_bn_pass kind, cynorm_activation activation, double momentum, double parameter, int data) {
-    float memory[16] = {0}, out[16], vector[4] = {0};
+    float memory[16] = {0}, out[16], vector[4] = {0}, running[4] = {0};
     int64_t shape[4] = {1, data ? 4 : 0, 2, 2};
     cynorm_tensor s = cynorm_dense(data ? memory : NULL, CYNORM_F32, 4, shape), d = s;
-    cynorm_tensor v = cynorm_bn_vector(data ? vector : NULL, CYNORM_F32, &s, CYNORM_CHANNELS_FIRST);
+    cynorm_tensor v = cynorm_bn_vector(data ? vector : NULL, CYNORM_F32, &s, CYNORM_CHANNELS_FIRST), w = v;
     cynorm_bn bn = cynorm_bn_make(1e-5, activation);
     cynorm_bn_call call = cynorm_bn_call_make(kind, cynorm_bn_reduced(CYNORM_CHANNELS_FIRST, 4));
     d.data = data ? (char *)out : NULL;
+    w.data = data ? (char *)running : NULL;
+    if (momentum != 3) call.parameter[CYNORM_BN_RUNNING_MEAN] = &w;
     bn.momentum = momentum;
     bn.parameter[0] = parameter;
     call.data[CYNORM_BN_SRC] = &s, call.data[CYNORM_BN_DST] = &d;
@@ -229,7 +232,8 @@ static long parameter_status(cynorm_bn_pass kind, cynorm_activation activation, 
 static PyObject *parameter_statuses(PyObject *self, PyObject *args) {
     const double infinite = Py_HUGE_VAL;
     (void)self, (void)args;
-    return Py_BuildValue("lllllllll", parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_CELU, 0.1, 1, 1),
+    return Py_BuildValue("llllllllll", parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_CELU, 0.1, 1, 1),
+                         parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_IDENTITY, 3, 0, 1),
                          parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_RELU, 1, 0, 0),
                          parameter_status(CYNORM_BN_FORWARD_INFERENCE, CYNORM_LINEAR, 2, 0, 1),
                          parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_IDENTITY, 2, 0, 1),
@@ -238,6 +242,35 @@ static PyObject *parameter_statuses(PyObject *self, PyObject *args) {
                          parameter_status(CYNORM_BN_FORWARD_TRAINING, CYNORM_CELU, 0.1, 0, 1),
                          parameter_status(CYNORM_BN_FORWARD_INFERENCE, CYNORM_SOFTPLUS, 0.1, 0, 1),
                          parameter_status(CYNORM_BN_FORWARD_INFERENCE, CYNORM_TANH, 0.1, infinite, 1));
+}
+
+/* int8_inference(activation, src, dst, mask, value): both of int8, bytes, and reals, of one shape but for the mask; mean 3 and
+ * variance 4. */
+static PyObject *int8_inference(PyObject *self, PyObject *args) {
+    PyObject *given;
+    Py_buffer src, dst, mask, value;
+    int activation, status = 1;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "iOw*w*w*", &activation, &given, &dst, &mask, &value)) return NULL;
+    if (!PyObject_GetBuffer(given, &src, PyBUF_C_CONTIGUOUS)) {
+        float statistics[2] = {3, 4};
+        cynorm_tensor s = cynorm_dense(src.buf, CYNORM_S8, 4, (const int64_t *)src.shape), d = s, m = s;
+        cynorm_tensor v = cynorm_dense(value.buf, CYNORM_F32, 4, (const int64_t *)src.shape);
+        cynorm_tensor mean = cynorm_bn_vector(&statistics[0], CYNORM_F32, &s, CYNORM_CHANNELS_FIRST), variance = mean;
+        cynorm_bn bn = cynorm_bn_make(0, (cynorm_activation)activation);
+        cynorm_bn_call call = cynorm_bn_call_make(CYNORM_BN_FORWARD_INFERENCE, 15);
+        memset(mean.strides, 0, sizeof mean.strides), memset(variance.strides, 0, sizeof variance.strides);
+        variance.data = (char *)&statistics[1];
+        d.data = dst.buf, m.data = mask.buf;
+        call.data[CYNORM_BN_SRC] = &s, call.data[CYNORM_BN_DST] = &d, call.data[CYNORM_BN_VALUE] = &v;
+        call.parameter[CYNORM_BN_MEAN] = &mean, call.parameter[CYNORM_BN_VARIANCE] = &variance;
+        const int64_t bytes = cynorm->batch_norm_mask(&bn, &call, m.strides);
+        call.data[CYNORM_BN_MASK] = &m;
+        if (bytes > 0 && bytes <= mask.len) status = cynorm->batch_norm(&bn, &call, 1);
+        PyBuffer_Release(&src);
+    }
+    PyBuffer_Release(&dst), PyBuffer_Release(&mask), PyBuffer_Release(&value);
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(status);
 }
 
 /* defaults(activation): the parameters that cynorm_bn_make gives it. */
@@ -263,6 +296,7 @@ static PyMethodDef methods[] = {{"lrn", lrn, METH_VARARGS, NULL},
                                 {"batch_norm_statuses", batch_norm_statuses, METH_NOARGS, NULL},
                                 {"parameter_statuses", parameter_statuses, METH_NOARGS, NULL},
                                 {"defaults", defaults, METH_VARARGS, NULL},
+                                {"int8_inference", int8_inference, METH_VARARGS, NULL},
                                 {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "c_api", NULL, -1, methods, NULL, NULL, NULL, NULL};
 

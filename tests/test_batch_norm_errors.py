@@ -444,6 +444,18 @@ def test_parameters_of_padded_blocks_are_checked_as_they_are_given():
     np.testing.assert_array_equal(wide, [1, 1, 1, 1, 1, 5])
 
 
+def test_gradients_of_padded_blocks_are_as_long_as_their_parameters():
+    """Whatever these are arrays of."""
+    bn, src = cynorm.BatchNorm(layout="nChw8c", channels=5), np.ones((2, 1, 3, 4, 8), np.float32)
+    for length in (5, 8):
+        for scale in (vector(length), memoryview(vector(length)), vector(length).tolist()):
+            grads = bn.backward_training(src, src, scale, mean=vector(5), variance=vector(5))
+            assert grads.diff_scale.shape == grads.diff_shift.shape == (length,)
+    torch = pytest.importorskip("torch")
+    grads = bn.backward_training(src, src, torch.ones(5), mean=vector(5), variance=vector(5))
+    assert grads.diff_scale.shape == grads.diff_shift.shape == (5,)
+
+
 def test_shift_is_that_of_the_forward_call():
     """With a workspace what it has become since does not matter, whatever the workspace keeps."""
     src, diff_dst = np.random.default_rng(0).standard_normal((2, *SHAPE)).astype(np.float32)

@@ -164,7 +164,22 @@ def test_statuses(c_api):
 
 
 def test_parameters_are_checked(c_api):
-    assert c_api.parameter_statuses() == (*3 * [0], *6 * [-4])
+    assert c_api.parameter_statuses() == (*4 * [0], *6 * [-4])
+
+
+def test_int8_has_a_mask_and_values_too(c_api):
+    src = np.random.default_rng(0).integers(-128, 128, (1, 5, 7, 9)).astype(np.int8)
+    for name in ("relu", "tanh"):
+        dst, mask, value = np.zeros_like(src), np.zeros(src.size // 8 + 8, np.uint8), np.zeros(src.shape, np.float32)
+        assert c_api.int8_inference(list(_ACTIVATIONS).index(name), src, dst, mask, value) == 0
+        expected = (src.astype(np.float32) - 3) / 2
+        if name == "relu":
+            bits = np.unpackbits(mask, bitorder="little")[: src.size].reshape(src.shape)
+            np.testing.assert_array_equal(bits, expected > 0)
+            np.testing.assert_array_equal(dst, np.clip(np.rint(np.maximum(expected, 0)), -128, 127))
+        else:
+            np.testing.assert_array_equal(value, expected)
+            np.testing.assert_array_equal(dst, np.rint(np.tanh(expected)))
 
 
 def test_activations_have_the_parameters_that_python_gives_them(c_api):

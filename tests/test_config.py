@@ -46,7 +46,7 @@ def test_modules_of_other_libraries_are_there_without_an_import():
 
 def test_headers_and_declarations_are_installed():
     assert Path(cynorm.get_include(), "cynorm", "cynorm.h").is_file()
-    assert Path(cynorm.__file__).with_name("_kernels.pxd").is_file()
+    assert Path(cynorm.__file__).with_name("_types.pxd").is_file()
 
 
 def test_the_command_line_without_docstrings():
@@ -79,11 +79,10 @@ def test_threads_of_the_command_line(threads, capsys):
 
 
 def test_the_command_line_shows_the_threads_it_is_given(capsys):
-    before = cynorm.get_num_threads()
     try:
         main(["--config", "--threads=1"])
     finally:
-        cynorm.set_num_threads(before)
+        cynorm.set_num_threads(None)
     assert re.search(r"^threads +1$", capsys.readouterr().out, re.MULTILINE)
 
 

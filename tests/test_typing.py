@@ -19,15 +19,20 @@ def run(*command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_modules_are_typed(tmp_path):
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("mypy")
+
+
+def test_modules_are_typed(cache):
     folder = Path(cynorm.__file__).parent
     modules = [f"cynorm.{path.stem}" for path in folder.glob("*.py") if path.stem[0] != "_" or path.stem == "_typing"]
-    run("mypy", "--strict", f"--cache-dir={tmp_path}", *[part for name in modules for part in ("-m", name)])
+    run("mypy", "--strict", f"--cache-dir={cache}", *[part for name in modules for part in ("-m", name)])
 
 
-def test_names_are_known_to_type_checkers(tmp_path):
+def test_names_are_known_to_type_checkers(cache):
     code = "import cynorm\ncynorm.onednn\ncynorm.LNR()\n"
-    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", "-c", code]
+    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={cache}", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
     assert len(errors) == 1 and '"LNR"' in errors[0], done.stdout
@@ -40,9 +45,9 @@ def without(example):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_are_typed(example, tmp_path):
+def test_examples_are_typed(example, cache):
     without(example)
-    run("mypy", "--strict", f"--cache-dir={tmp_path}", str(example))
+    run("mypy", "--strict", f"--cache-dir={cache}", str(example))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -27,7 +27,6 @@
  *
  * Here is what is the same for all types: sizes, where rows lie and what is read ahead of them, bits of the mask. */
 
-
 enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are converted at a time */
     CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is converted or staged, in the first-level cache; */

@@ -539,4 +539,3 @@ static void FN(bn_apply)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside) 
     if (!t->packs) FN(apply_tile)(t, beside);
     else if (!FN(at_once)(t)) FN(by_slabs)(t, 0, 1);
 }
-

@@ -1,7 +1,6 @@
 /* Batch norm: numbers of twice the precision, of which sums are made, and the even and the odd elements of memory. A template,
  * see types.h. */
 
-
 #if CYNORM_DOUBLE
 
 typedef struct { vec high, low; } wide; /* of value high + low */

@@ -129,7 +129,7 @@ typedef struct {
     double epsilon;
     int activation;       /* a cynorm_activation */
     double parameter[2];  /* of the activation, in the order of cynorm.Activation's documentation; finite, 0 where it has fewer */
-    double momentum;      /* running = (1 - momentum) * running + momentum * new, from 0 to 1; of forward training alone */
+    double momentum;      /* running = (1 - momentum) * running + momentum * new, from 0 to 1, where these are given */
     int unbiased_running; /* whether the running variance takes the variance divided by M - 1 in place of M */
 } cynorm_bn;
 
@@ -154,7 +154,7 @@ enum {
     CYNORM_BN_DIFF_SCALE, CYNORM_BN_DIFF_SHIFT, CYNORM_BN_PARAMETERS
 };
 
-/* One call; NULL where a tensor is absent. What a pass or an activation does not use is not looked at.
+/* One call; NULL where a tensor is absent. Tensors that a pass or an activation does not use are not looked at.
  *
  *                        must be given                              written besides DST, where given
  *   forward training     SRC DST                                    MEAN VARIANCE RUNNING_*, MEAN_LOW RSTD KEPT_*, MASK VALUE
@@ -162,8 +162,9 @@ enum {
  *   backward (either)    SRC DST DIFF_DST, MEAN and VARIANCE        DIFF_SCALE DIFF_SHIFT DIFF_ADD
  *                        or, more exactly, MEAN, MEAN_LOW
  *                        and RSTD alone; ReLU: MASK;
- *                        other activations: VALUE, or SHIFT
- *                        as forward had it, if without ADD
+ *                        all but this and the identity:
+ *                        VALUE, or SHIFT as forward had
+ *                        it, if without ADD
  * SCALE and SHIFT are 1 and 0 where they are absent; backward takes SCALE as forward had it.
  */
 typedef struct {

@@ -841,4 +841,3 @@ static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
         if (middle) FN(sum_push)(&s.terms, ut);
     }
 }
-

@@ -303,4 +303,3 @@ static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_a
 }
 
 static void FN(lrn_blocks)(const cynorm_lrn_tile *t, int backward) { FN(each_run)(t, backward, FN(run_blocks)); }
-

@@ -87,7 +87,6 @@ static int FN(columns_serve)(const cynorm_lrn_tile *t) {
 
 static void FN(lrn_columns)(const cynorm_lrn_tile *t, int backward) { FN(each_run)(t, backward, FN(run_columns)); }
 
-
 #else
 
 static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) { return (void)t, (size_t)0; }

@@ -336,4 +336,3 @@ static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
     }
     FN(put_unfinished)(&p);
 }
-

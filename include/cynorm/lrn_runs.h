@@ -287,4 +287,3 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
 #undef END
 #undef LEAVE
 }
-

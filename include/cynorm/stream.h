@@ -8,8 +8,7 @@ static inline cynorm_vector cynorm_load_vector(const char *p) {
     return v;
 }
 
-/* Store n bytes (a constant: 16 to 64, as far as there are such vectors, else by way of it) past the cache, to an address aligned
- * to them. */
+/* Store n bytes (a constant: 8 to 64) past the cache, where there are vectors of as many, to an address aligned to them. */
 CYNORM_INLINE void cynorm_stream(char *p, const void *v, size_t n) {
 #if CYNORM_VBYTES == 64
     if (n == 64) {

@@ -335,7 +335,7 @@ CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
         n = VL;
     }
 #endif
-    if (n < VL) { /* at most 16 bytes: masks take the rest */
+    if (n < VL) { /* at most 16 bytes: masks take the rest, and float is read whole to be double */
         const cynorm_some some = cynorm_load_some(p, n * cynorm_itemsize(dtype));
         memcpy(part, &some, sizeof some);
         p = part;
