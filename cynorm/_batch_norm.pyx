@@ -1492,9 +1492,9 @@ cdef class Problem:
                 has_add, has_scale, has_shift, bits = workspace.notes
                 if has_scale and scale is None:
                     raise ValueError("scale must be given, as it was to the forward call, got None")
-                for name, given, had in (("scale", scale, has_scale), ("shift", shift, has_shift)):
-                    if given is not None and not had:
-                        raise ValueError(f"{name} must be None, as it was in the forward call, got an array")
+                if scale is not None and not has_scale or shift is not None and not has_shift:
+                    name = "shift" if scale is None or has_scale else "scale"
+                    raise ValueError(f"{name} must be None, as it was in the forward call, got an array")
                 if training:
                     rows = self.kept(workspace.parts["statistics"], &x, reduced, kept)
                     if mean is None:
