@@ -303,7 +303,7 @@ static int64_t FN(unpacked_rows)(const cynorm_lrn_tile *t) {
 
 /* From memory to scratch, or back, past the cache by way of `stage`, if that is given. */
 static void FN(move)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view *m, const region *r, int64_t v, int back,
-                          char *stage) {
+                     char *stage) {
     const cynorm_operand memory = FN(operand_in_memory)(m, r, v);
     const cynorm_operand scratch = FN(operand_in_scratch)(t, slab, r, m->dtype);
     const int64_t size = cynorm_itemsize(m->dtype), row = r->to[0] - r->from[0], rows = r->to[1] - r->from[1];

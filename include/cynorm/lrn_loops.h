@@ -4,7 +4,6 @@
  * 1, 0, those that are libm's, and 3/4 where `usual` asks for whole vectors and there are others; `any`, the rest.
  * each(T, direction, reach, name, kind, together) defines one, `together` being of how many vectors powers are taken at once:
  * where the kind is no constant, it is asked for once for all of these. */
-#ifndef CYNORM_EXPONENTS
 #define CYNORM_SPECIAL_EXPONENTS(each, T, direction, reach)                                                    \
     each(T, direction, reach, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                            \
     each(T, direction, reach, special, cynorm_special_beta(given->q.beta), CYNORM_TOGETHER)
@@ -21,7 +20,6 @@
 #define CYNORM_REACHES_OF(T, what)                                                                             \
     [CYNORM_##T] = {{CYNORM_POWERS_OF(what##_##T##_forward1), CYNORM_POWERS_OF(what##_##T##_forward2)},        \
                     {CYNORM_POWERS_OF(what##_##T##_backward1), CYNORM_POWERS_OF(what##_##T##_backward2)}},
-#endif
 
 /* Which of the compiled loops; the usual one may ask for whole vectors. */
 static int FN(loop_of_beta)(const cynorm_lrn_tile *t, int whole) {

@@ -1,7 +1,8 @@
 /* Storage <-> compute conversion, and the vector every kernel is written in.
  *
  * A template: real.h includes it once with CYNORM_DOUBLE 0 (compute in float: f32, f16, bf16, s8) and once with
- * CYNORM_DOUBLE 1 (compute in double: f64). FN(name) is `name` with the compute type's suffix.
+ * CYNORM_DOUBLE 1 (compute in double: f64). FN(name) is `name` with the compute type's suffix. The headers of operators are
+ * templates likewise, but an object has either or the other of each: their types and constants need no suffix.
  *
  * To add a data type: see CONTRIBUTING.md.
  */
