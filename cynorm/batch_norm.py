@@ -391,8 +391,8 @@ class BatchNorm(Immutable):
         scale : array, optional
             What the forward call was given: diff_src is proportional to it.
         shift : array, optional
-            What the forward call was given: without a workspace any activation needs it; with one it tells the shape and
-            dtype of diff_shift alone.
+            What the forward call was given, and None where that had none: without a workspace any activation needs it; with
+            one it tells the shape and dtype of diff_shift alone.
         mean, variance : array, optional
             What the forward call returned, where there is no workspace. Where there is, they stand for its own, which are
             more exact: beside a deviation of a millionth of the mean, float32's mean is off by some percent of that.
@@ -505,7 +505,7 @@ class BatchNorm(Immutable):
         shape : tuple of int
             Of src.
         dtype : dtype or str
-            Of src; "bfloat16" too.
+            Of src; "bfloat16" too. Of int8, in inference, nothing is kept.
         cache : {"auto", "always", "never"}
             That of the workspace.
         training : bool
