@@ -36,7 +36,9 @@ typedef struct {
     real *weighted[CYNORM_SLABS];
     int read[2], terms[2], finish[2];     /* which of the slabs are read, have terms, are finished: from, to */
     int64_t src_step, diff_step, dst_step; /* bytes from a vector of a slab to the next */
-    int64_t src_ahead, diff_ahead;        /* bytes to what is prefetched */
+    /* bytes to what is prefetched: of src from `newest` or, of rows along which windows lie, if vectors are lines, from the
+     * rows whose powers are taken, which takes longest; of diff_dst */
+    int64_t src_ahead, row_ahead, diff_ahead;
     slab_sums squares, term_sums;
     real *cells;                          /* what one loop leaves for the next: squares or terms, their window sums */
     int64_t pitch;                        /* reals from a slab's cells to those of the next */
@@ -196,7 +198,7 @@ typedef struct {
     const char *src, *diff_dst; /* these and the next three from i on */
     char *dst;
     real *cells, *weighted;
-    int64_t src_step, diff_step, dst_step, diff_ahead;
+    int64_t src_step, diff_step, dst_step, row_ahead, diff_ahead;
     coefficients q;
     int streaming;
     const cynorm_late *late; /* piece `row` of it leaves with the row */
@@ -213,6 +215,8 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, 
     for (int k = 0; k < together; k++) {
         const vec sum = FN(load)(cells + k * VL);
         x[k] = FN(get)(r->src + (v + k) * r->src_step, dtype, n);
+        if (FN(is_line)(dtype) && stage != CYNORM_SLAB_BACKWARD && r->row_ahead)
+            __builtin_prefetch(r->src + (v + k) * r->src_step + r->row_ahead, 0, 2);
         if (stage == CYNORM_SLAB_TERMS) {
             __builtin_prefetch(r->diff_dst + (v + k) * r->diff_step + r->diff_ahead, 0, 2);
             g[k] = FN(get)(r->diff_dst + (v + k) * r->diff_step, dtype, n);
@@ -244,7 +248,7 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
                             terms ? b->diff_dst[j] + at * b->diff_step : NULL,
                             terms ? NULL : b->dst[j] + at * b->dst_step,
                             b->cells + j * b->pitch, (terms ? b->weighted_out[j] : b->weighted[j]) + i,
-                            b->src_step, b->diff_step, b->dst_step, b->diff_ahead, b->q, b->streaming, b->late, j};
+                            b->src_step, b->diff_step, b->dst_step, b->row_ahead, b->diff_ahead, b->q, b->streaming, b->late, j};
         seam_t seam = {0};
         if (seamed) seam = b->seam[j];
         int64_t v = 0;
@@ -296,7 +300,7 @@ CYNORM_INLINE void FN(sum_along_pixels)(slab_sums *s, real *cells, int64_t pixel
 CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, int64_t ahead, int64_t vectors, int64_t n,
                                   int dtype) {
     for (int64_t v = 0; v < vectors; v++, src += step) {
-        __builtin_prefetch(src + ahead, 0, 2);
+        if (!FN(is_line)(dtype)) __builtin_prefetch(src + ahead, 0, 2);
         const vec x = FN(get)(src, dtype, n);
         FN(store)(cells + v * VL, x * x);
     }
@@ -644,6 +648,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     b->diff_step = pixels ? t->diff_dst.stride[1] : VL * size;
     b->dst_step = pixels ? t->dst.stride[1] : VL * size;
     b->src_ahead = CYNORM_SLABS * t->src.streamed, b->diff_ahead = CYNORM_SLABS * t->diff_dst.streamed;
+    b->row_ahead = along ? (CYNORM_SLABS + t->right) * t->src.streamed : 0;
     b->squares = FN(slab_sums_in)(sums, n, vectors, tree);
     if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors, tree);
     if (!along) memset(zeros, 0, (size_t)row * sizeof(real));

@@ -17,8 +17,7 @@ enum {
     /* bytes of scratch that a walk keeps of a row: beyond these rows go by parts; of a part past the cache; beyond these, where
      * there are no parts, a walk takes one row alone */
     CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624, CYNORM_WALK_FAR = 45056,
-    /* steps that each stage takes in turn past the cache: of a part of a row, of a whole row, of one of half types */
-    CYNORM_WALK_PIECE = 16, CYNORM_WALK_PIECE_OF_ROW = 12, CYNORM_WALK_PIECE_OF_HALVES = 8,
+    CYNORM_WALK_PIECE = CYNORM_VBYTES == 64 ? 32 : 16, /* steps that each stage takes in turn past the cache */
     /* that rows of a block share with each other */
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
@@ -58,6 +57,11 @@ CYNORM_INLINE vec FN(get_step)(const walk_t *w, int64_t p, const char *x, int dt
     return FN(at_edge)(w, p, straddles) ? FN(get_edge)(w->lead, p > 0, x) : FN(get)(x, dtype, n);
 }
 
+/* Prefetches for step p stand in the loop that takes longest: all at once, in the loop for squares, they would hold up the reads
+ * that this one waits for. */
+CYNORM_INLINE void FN(fetch_src)(const walk_t *w, int64_t p) { __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2); }
+CYNORM_INLINE void FN(fetch_diff)(const walk_t *w, int64_t p) { __builtin_prefetch(w->diff_ahead + p * w->diff_ahead_step, 0, 2); }
+
 /* The window sum that `next` completes; *s: the cell before it, and sums of pairs that end there, one before, ... */
 CYNORM_INLINE vec FN(walk_sum)(vec *s, vec next, int reach) {
     vec sum = next + (reach == 1 ? s[1] : s[1] + s[3]);
@@ -92,7 +96,6 @@ CYNORM_INLINE void FN(walk_squares)(const walk_t *w, walked_t *s, int64_t from, 
     int64_t p = from;
     for (; p < end; p++) {
         const char *x = w->newest + p * w->src_step;
-        __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2);
         CYNORM_EACH_WALK {
             const vec next = FN(get_step)(w, p, x + k * vector, dtype, n, straddles);
             FN(store)(out + k * w->beside + p * VL, FN(walk_sum)(s[k].squares, next * next, reach));
@@ -109,7 +112,8 @@ CYNORM_INLINE void FN(walk_terms)(const walk_t *w, walked_t *s, int64_t from, in
     int64_t p = from;
     for (; p < end; p++) {
         const char *src = w->middle + p * w->src_step, *diff_dst = w->diff_dst + p * w->diff_step;
-        __builtin_prefetch(w->diff_ahead + p * w->diff_ahead_step, 0, 2);
+        FN(fetch_src)(w, p);
+        FN(fetch_diff)(w, p);
         CYNORM_EACH_WALK {
             omega[k] = FN(omega_of)(&w->q, FN(sum_slabs)(w->squares, k * w->beside + p * VL, reach), n);
             x[k] = FN(get_step)(w, p, src + k * vector, dtype, n, straddles);
@@ -135,6 +139,7 @@ CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, in
     for (int64_t p = from; p < to; p++) {
         const char *src = w->src + p * w->src_step;
         char *dst = w->dst + p * w->dst_step;
+        if (!backward) FN(fetch_src)(w, p);
         CYNORM_EACH_WALK {
             x[k] = FN(get_step)(w, p, src + k * vector, dtype, n, straddles);
             sum[k] = FN(sum_slabs)(backward ? w->terms : w->squares, k * w->beside + p * VL, reach);
@@ -159,6 +164,8 @@ CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, in
     for (int64_t from = begin, to; from < end; from = to) {
         to = from + w->piece < end ? from + w->piece : end;
         const int64_t of_terms = from > reach ? from - reach : 0, done = from > late ? from - late : 0;
+        if (w->newest && !(backward ? w->middle : w->src)) /* the first rows: no loop that would fetch */
+            for (int64_t p = from; p < to && p < w->entries; p++) FN(fetch_src)(w, p);
         if (w->newest) FN(walk_squares)(w, s, from, to < squares ? to : squares, count, n, dtype, reach, straddles);
         if (backward && w->middle)
             FN(walk_terms)(w, s, of_terms, to - reach, count, n, dtype, reach, kind, straddles, parts);
@@ -208,11 +215,11 @@ static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
     return (size_t)(CYNORM_WALKED + FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
 }
 
-/* The row to prefetch while v is read, of a tile that reads `beyond` rows past its end: not one that it does not read, which
- * another thread may be writing to, as part of another tensor. */
+/* The row to prefetch with v, of a tile that reads `beyond` rows past its end: not one that it does not read, which another
+ * thread may be writing to, as part of another tensor. */
 static int64_t FN(row_ahead)(const cynorm_lrn_tile *t, int64_t v, int64_t by, int64_t beyond) {
     const int64_t end = t->end + beyond < t->extent ? t->end + beyond : t->extent;
-    return v + by < end ? v + by : v;
+    return v + by < end ? v + by : end - 1;
 }
 
 /* Of a row of scratch for a slab that is not there, what this part's steps would leave, where they are `late`: zeros. */
@@ -244,7 +251,6 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int far = bytes > CYNORM_WALK_FAR && !parts && CYNORM_WALKS_BESIDE == 1;
     const int64_t block = staged || far || fit < 1 ? 1 : fit < most ? fit : most; /* rows */
     const int pieces = t->streaming && (CYNORM_WALKS_BESIDE > 1 ? dtype == CYNORM_COMPUTE : CYNORM_VBYTES == 64);
-    const int64_t piece_of_row = dtype == CYNORM_COMPUTE ? CYNORM_WALK_PIECE_OF_ROW : CYNORM_WALK_PIECE_OF_HALVES;
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
     memset(none, 0, sizeof *none);
@@ -271,7 +277,7 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                 const int64_t steps = w.entries + late;
                 const int64_t kept_of_part = t->streaming ? CYNORM_WALK_PART : CYNORM_WALK_NEAR;
                 const int64_t part = parts ? steps / (1 + bytes / kept_of_part) + 1 : steps;
-                w.piece = !pieces ? steps : !CYNORM_WALK_PARTS || part < steps ? CYNORM_WALK_PIECE : piece_of_row;
+                w.piece = pieces ? CYNORM_WALK_PIECE : steps;
                 for (w.from = 0; w.from < steps; w.from = w.to) {
                     w.to = w.from + part < steps ? w.from + part : steps;
                     int64_t slot = (begin - first + 1) % window, weighted = (begin - first) % (reach + 1);
