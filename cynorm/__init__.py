@@ -2,7 +2,14 @@
 
 import typing as _typing
 
-from cynorm._api import _C_API as _C_API  # the capsule for C extensions
+try:
+    from cynorm._api import _C_API as _C_API  # the capsule for C extensions
+except ModuleNotFoundError as _error:
+    if _error.name != "cynorm._api":
+        raise
+    raise ImportError(
+        f"{__path__[0]} is not built: `pip install -e .` there, or leave this directory for an installed cynorm"
+    ) from None
 from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threads
 from cynorm._workspace import Workspace
 from cynorm.bandwidth import streaming_limit

@@ -70,35 +70,28 @@ cdef int check_lrn(const cynorm_lrn *p, const cynorm_tensor *src) noexcept nogil
     return CYNORM_OK
 
 
-cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,
-                     const cynorm_tensor *omega, int num_threads) noexcept nogil:
-    cdef int status = check_lrn(p, src)
-    if status == CYNORM_OK:
-        status = check_like(dst, src, src.dtype)
-    if status == CYNORM_OK and omega != NULL:
-        status = check_like(omega, src, real_of(src.dtype))
+cdef int run_lrn(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int num_threads) noexcept nogil:
+    cdef const cynorm_tensor *src = views[_lrn.SRC]
+    cdef int i, status = check_lrn(p, src)
+    for i in range(_lrn.VIEWS):
+        if status == CYNORM_OK and (views[i] != NULL or i == _lrn.DST or i == _lrn.DIFF_DST and backward):
+            status = check_like(views[i], src, real_of(src.dtype) if i == _lrn.OMEGA else src.dtype)
     if status != CYNORM_OK:
         return status
-    return CYNORM_NO_MEMORY if _lrn.lrn_forward(p, src, dst, omega, NULL, num_threads) < 0 else CYNORM_OK
+    return CYNORM_NO_MEMORY if _lrn.lrn_run(p, views, backward, NULL, num_threads) < 0 else CYNORM_OK
+
+
+cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,
+                     const cynorm_tensor *omega, int num_threads) noexcept nogil:
+    cdef const cynorm_tensor **views = [src, NULL, NULL, dst, omega]
+    return run_lrn(p, views, False, num_threads)
 
 
 cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
                       const cynorm_tensor *dst, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
                       int num_threads) noexcept nogil:
-    cdef int status = check_lrn(p, src)
-    if status == CYNORM_OK:
-        status = check_like(diff_dst, src, src.dtype)
-    if status == CYNORM_OK:
-        status = check_like(diff_src, src, src.dtype)
-    if status == CYNORM_OK and dst != NULL:
-        status = check_like(dst, src, src.dtype)
-    if status == CYNORM_OK and omega != NULL:
-        status = check_like(omega, src, real_of(src.dtype))
-    if status != CYNORM_OK:
-        return status
-    if _lrn.lrn_backward(p, diff_dst, src, dst, diff_src, omega, NULL, num_threads) < 0:
-        return CYNORM_NO_MEMORY
-    return CYNORM_OK
+    cdef const cynorm_tensor **views = [src, diff_dst, dst, diff_src, omega]
+    return run_lrn(p, views, True, num_threads)
 
 
 # ---- BN ----

@@ -25,6 +25,7 @@ units are wide then, and channels in blocks are taken with the blocks that follo
 
 from collections import namedtuple
 
+cimport numpy as cnp
 import numpy as np
 from cython.parallel cimport parallel
 
@@ -37,12 +38,13 @@ from cynorm._kernels cimport (
     cynorm_real_kernels,
 )
 from cynorm._tasks cimport (
-    cynorm_barrier, cynorm_count, next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t,
+    close_tasks, cynorm_barrier, cynorm_count, cynorm_float_mode, cynorm_set_float_mode, next_task, omp_get_num_threads,
+    omp_get_thread_num, open_tasks, tasks_t,
 )
 from cynorm._tensor cimport (
-    aligned, ceil_div, check_layout, check_outputs, check_same, clear_bytes, describe, describe_output,
-    describe_parameter, describe_shape, elements_of, empty_like, new_array, real_dtype, real_size, round_up,
-    same_memory, shape_of, short_name, total_bytes, zero_padding,
+    aligned, ceil_div, check_layout, check_memory, check_outputs, clear_bytes, describe, describe_like, describe_output,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, output_like, real_dtype, real_size,
+    round_up, same_memory, shape_of, short_name, total_bytes, zero_padding,
 )
 from cynorm._types cimport (
     CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SRC,
@@ -70,7 +72,7 @@ from cynorm._types cimport (
     CYNORM_BN_VIEWS as VIEWS,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove, memset
 
@@ -126,11 +128,13 @@ cdef extern from *:
 # of which they have a part: hence the bounds.
 cdef int64_t streaming_from = min(max(cynorm_last_cache() // 4 * 3, STREAMING), MOST_STREAMING)
 
-# Arrays of one real per statistic; CENTER to BIAS, SLOPE and OFFSET per coefficient. Those from DIFF_SCALES on are of
-# backward.
+# Arrays of one real per statistic: a parameter's has its number. Coefficients, of one each, have the numbers of
+# parameters that are copies, and more; what comes from DIFF_SCALE on is of backward.
 cdef enum:
-    SCALES, SHIFTS, MEANS, MEANS_LOW, VARIANCES, RSTDS, CENTER, NORM, GAIN, BIAS
-    DIFF_SCALES, DIFF_SHIFTS, SLOPE, OFFSET, ARRAYS
+    CENTER = RUNNING_MEAN
+    NORM, GAIN, BIAS
+    SLOPE = PARAMETERS
+    OFFSET, ARRAYS
 
 # The rows of the part "statistics" of a workspace.
 cdef enum:
@@ -146,6 +150,10 @@ cdef tuple FORWARD_ARRAYS = (
 cdef tuple INFERENCE_ARRAYS = ("src", "add", "scale", "shift", "mean", "variance", "out")
 cdef tuple BACKWARD_ARRAYS = (
     "src", "diff_dst", "scale", "shift", "mean", "variance", "out", "out_add", "out_scale", "out_shift")
+
+# How arguments name parameters; forward training's mean and variance are out_mean and out_variance.
+cdef tuple NAMES = ("scale", "shift", "mean", None, "variance", None, "running_mean", "running_variance", None, None,
+                    "out_scale", "out_shift")
 
 BatchNormGradients = namedtuple("BatchNormGradients", ("diff_src", "diff_scale", "diff_shift", "diff_add"))
 
@@ -208,10 +216,14 @@ cdef int64_t distance(int64_t stride) noexcept nogil:
 
 # ---- plan ----
 
+cdef bint follows_on_in(int view, const axis_t *outer, const axis_t *inner) noexcept nogil:
+    return outer.stride[view] == inner.stride[view] * inner.extent
+
+
 cdef bint follows_on(const axis_t *outer, const axis_t *inner) noexcept nogil:
     cdef int i
     for i in range(VIEWS):
-        if outer.stride[i] != inner.stride[i] * inner.extent:
+        if not follows_on_in(i, outer, inner):
             return False
     return True
 
@@ -294,10 +306,6 @@ cdef void spread_rows(plan_t *plan) noexcept nogil:
     plan.tile.kept_inner = True
 
 
-cdef bint follows_on_in(int view, const axis_t *outer, const axis_t *inner) noexcept nogil:
-    return outer.stride[view] == inner.stride[view] * inner.extent
-
-
 cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
     """So many of the next axis of statistics are a tile's, no longer of what enumerates units."""
     cdef axis_t *blocks = &plan.kept[0]
@@ -332,7 +340,7 @@ cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
 cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
     """Where views differ in whether the next axis of statistics follows on from the tile's, a short one, it
     joins that; where the two are apart in the leading view, it is one of blocks."""
-    cdef axis_t *axis = &plan.row if plan.tile.kept_inner else &plan.group
+    cdef axis_t *axis = <axis_t *>statistics_axis(plan)
     cdef axis_t *blocks = &plan.kept[0]
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.view[lead].dtype), count
     cdef bint any_follows = False
@@ -394,7 +402,7 @@ cdef bint repeats(const plan_t *plan) noexcept nogil:
     if plan.merged_count < 2 or plan.groups.extent == 1:
         return False
     for i in range(VIEWS):
-        if not plan.tile.view[i].packed and plan.groups.stride[i] != plan.row.stride[i] * plan.row.extent:
+        if not plan.tile.view[i].packed and not follows_on_in(i, &plan.groups, &plan.row):
             return False
     return True
 
@@ -711,19 +719,19 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     u.chunks = plan.chunks
     u.chunk_bytes = plan.sums_bytes
     u.part_bytes = plan.sums_bytes / plan.parts
-    u.scale = s.array[SCALES] + one if s.array[SCALES] != NULL else NULL
-    u.shift = s.array[SHIFTS] + one if s.array[SHIFTS] != NULL else NULL
-    u.mean = s.array[MEANS] + one
-    u.mean_low = s.array[MEANS_LOW] + one
-    u.variance = s.array[VARIANCES] + one if s.array[VARIANCES] != NULL else NULL
-    u.rstd = s.array[RSTDS] + one
+    u.scale = s.array[SCALE] + one if s.array[SCALE] != NULL else NULL
+    u.shift = s.array[SHIFT] + one if s.array[SHIFT] != NULL else NULL
+    u.mean = s.array[MEAN] + one
+    u.mean_low = s.array[MEAN_LOW] + one
+    u.variance = s.array[VARIANCE] + one if s.array[VARIANCE] != NULL else NULL
+    u.rstd = s.array[RSTD] + one
     u.center = s.array[CENTER] + each
     u.norm = s.array[NORM] + each
     u.gain = s.array[GAIN] + each
     u.bias = s.array[BIAS] + each
-    if plan.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE) and sums != NULL:
-        u.diff_scale = s.array[DIFF_SCALES] + one
-        u.diff_shift = s.array[DIFF_SHIFTS] + one
+    if plan.kind >= BACKWARD_TRAINING and sums != NULL:
+        u.diff_scale = s.array[DIFF_SCALE] + one
+        u.diff_shift = s.array[DIFF_SHIFT] + one
         u.slope = s.array[SLOPE] + each
         u.offset = s.array[OFFSET] + each
         k.bn_gradients(&u, plan.kind == BACKWARD_TRAINING)
@@ -942,22 +950,29 @@ cdef void work(const state_t *s, int me, int team, char *scratch) noexcept nogil
         kernels().fence()
 
 
-cdef void work_apart(const state_t *shared, int me, int team, char *scratch) noexcept nogil:
-    """Likewise by copies of its own: the thread that called writes to its stack, next to what is shared."""
+cdef int run_share(const state_t *shared, int me, int team) noexcept nogil:
+    """Likewise with scratch of its own; -1 where memory for it cannot be had."""
     cdef plan_t plan
     cdef state_t s
-    memmove(&plan, shared.plan, sizeof(plan_t))
-    memmove(&s, shared, sizeof(state_t))
-    s.plan = &plan
-    work(&s, me, team, scratch)
+    cdef uint64_t own = cynorm_float_mode()
+    cdef int64_t sums_bytes = shared.plan.sums_bytes if shared.sums == NULL else 0
+    cdef void *scratch = malloc(scratch_bytes(shared.plan) + 64 + sums_bytes)
+    if team > 1:  # copies: the thread that called writes to its stack, next to what is shared
+        memmove(&plan, shared.plan, sizeof(plan_t))
+        memmove(&s, shared, sizeof(state_t))
+        s.plan = &plan
+        shared = &s
+    cynorm_set_float_mode(shared.tasks.float_mode)
+    work(shared, me, team, <char *>aligned(scratch))
+    cynorm_set_float_mode(own)
+    free(scratch)
+    return -1 if scratch == NULL else 0
 
 
 cdef int run_phases(state_t *s, int team) noexcept nogil:
     """-1 where memory cannot be had."""
-    cdef size_t nbytes = scratch_bytes(s.plan) + 64 + (s.plan.sums_bytes if s.sums == NULL else 0)
     cdef int status = 0
     cdef int *failed = &status
-    cdef char *scratch = NULL
     s.summed = <int64_t *>calloc(s.plan.units, sizeof(int64_t))
     if s.summed == NULL:
         return -1
@@ -965,20 +980,12 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
         free(s.summed)
         return -1
     if team == 1:
-        scratch = <char *>malloc(nbytes)
-        if scratch == NULL:
-            status = -1
-        else:
-            work(s, 0, 1, <char *>aligned(scratch))
-        free(scratch)
+        status = run_share(s, 0, 1)
     else:
         with parallel(num_threads=team):
-            scratch = <char *>malloc(nbytes)
-            if scratch == NULL:
+            if run_share(s, omp_get_thread_num(), omp_get_num_threads()) < 0:
                 failed[0] = -1
-            work_apart(s, omp_get_thread_num(), omp_get_num_threads(), <char *>aligned(scratch))
-            free(scratch)
-    free(s.tasks.share)
+    close_tasks(&s.tasks)
     free(s.summed)
     return status
 
@@ -989,7 +996,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
     s.phases = 1
     team = min(team, plan.units * plan.chunks)
     s.by_units = (plan.chunks > 1 and plan.units % team == 0 and plan.units >= EVENLY * team
-                  and plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING))
+                  and plan.tile.training)
     # where rows are of one statistic each, a unit is one tile, and what its sums read stays in the cache till it leaves
     s.beside = (plan.kind != FORWARD_INFERENCE and plan.tile.streaming and not plan.tile.kept_inner
                 and plan.tile.packs == 0 and plan.chunks == plan.others == 1
@@ -1043,28 +1050,19 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     one = round_up((plan.statistics + 16) * size, 64)
     each = round_up((plan.statistics * plan.repeat * plan.spread + 16) * size, 64)
-    for i in range(ARRAYS if backward else DIFF_SCALES):
+    for i in range(ARRAYS if backward else DIFF_SCALE):
         start[i] = at
         at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
     memory = <char *>calloc(at + 64, 1)
     if memory == NULL:
         return -1
-    for i in range(ARRAYS if backward else DIFF_SCALES):
+    for i in range(ARRAYS if backward else DIFF_SCALE):
         s.array[i] = <char *>aligned(memory) + start[i]
-    if t[SCALE] == NULL:
-        s.array[SCALES] = NULL
-    if t[SHIFT] == NULL:
-        s.array[SHIFTS] = NULL
-    if call.kind != FORWARD_TRAINING and t[VARIANCE] == NULL:
-        s.array[VARIANCES] = NULL
-    load_parameter(&s, t[SCALE], SCALES)
-    load_parameter(&s, t[SHIFT], SHIFTS)
-    if call.kind != FORWARD_TRAINING:
-        load_parameter(&s, t[MEAN], MEANS)
-        load_parameter(&s, t[VARIANCE], VARIANCES)
-        if backward:
-            load_parameter(&s, t[MEAN_LOW], MEANS_LOW)
-            load_parameter(&s, t[RSTD], RSTDS)
+    for i in range(RSTD + 1):
+        if i < MEAN or call.kind != FORWARD_TRAINING:
+            load_parameter(&s, t[i], i)
+            if t[i] == NULL and i in (SCALE, SHIFT, VARIANCE):
+                s.array[i] = NULL
     if nbytes > 0:
         if call.kind == FORWARD_TRAINING and call.data[CYNORM_BN_SRC].dtype != CYNORM_BF16:
             load_parameter(&s, call.data[CYNORM_BN_SRC], CENTER)
@@ -1083,21 +1081,18 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
             zero_padding(call.data[CYNORM_BN_DIFF_ADD], valid)
     if status == 0:
         if call.kind == FORWARD_TRAINING:
-            store_parameter(&s, t[MEAN], MEANS)
-            store_parameter(&s, t[VARIANCE], VARIANCES)
+            for i in range(MEAN, RSTD + 1):
+                store_parameter(&s, t[i], i)
+            store_parameter(&s, t[KEPT_MEAN], MEAN)
+            store_parameter(&s, t[KEPT_SHIFT], SHIFT)
             if plan.count > 1 and p.unbiased_running:
                 factor = plan.count / (plan.count - 1.0)
             if nbytes > 0:
-                update_running(p, &s, t[RUNNING_MEAN], MEANS, 1)
-                update_running(p, &s, t[RUNNING_VARIANCE], VARIANCES, factor)
+                update_running(p, &s, t[RUNNING_MEAN], MEAN, 1)
+                update_running(p, &s, t[RUNNING_VARIANCE], VARIANCE, factor)
         if backward:
-            store_parameter(&s, t[DIFF_SCALE], DIFF_SCALES)
-            store_parameter(&s, t[DIFF_SHIFT], DIFF_SHIFTS)
-        elif call.kind == FORWARD_TRAINING:
-            store_parameter(&s, t[KEPT_MEAN], MEANS)
-            store_parameter(&s, t[MEAN_LOW], MEANS_LOW)
-            store_parameter(&s, t[RSTD], RSTDS)
-            store_parameter(&s, t[KEPT_SHIFT], SHIFTS)
+            store_parameter(&s, t[DIFF_SCALE], DIFF_SCALE)
+            store_parameter(&s, t[DIFF_SHIFT], DIFF_SHIFT)
     free(memory)
     return status
 
@@ -1145,7 +1140,7 @@ cdef class Problem:
             axes |= 1 << a
         return axes
 
-    cdef int64_t padding(self) noexcept:
+    cdef int64_t valid(self) noexcept:
         """Channels of the last block that exist, or 0 where it is full."""
         return self.channels % self.block if self.block else 0
 
@@ -1161,7 +1156,7 @@ cdef class Problem:
         or, where channels are padded, a padded copy."""
         cdef int a
         array = describe_parameter(array, name, t, src)
-        if t.ndim == 1 and src.ndim > 1 and self.padding() and t.shape[0] == self.channels:
+        if t.ndim == 1 and src.ndim > 1 and self.valid() and t.shape[0] == self.channels:
             padded = np.zeros(src.shape[1] * self.block, array.dtype)
             padded[:self.channels] = array
             array = describe(padded, name, t)
@@ -1177,9 +1172,17 @@ cdef class Problem:
             raise ValueError(f"{name} must have shape {shape}{either}, got {array.shape}")
         return array
 
+    cdef object given(self, object array, int which, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t,
+                      cynorm_bn_call *call, unsigned *constant=NULL):
+        """As `parameter`, which the call has then; None where there is none."""
+        if array is None:
+            return None
+        call.parameter[which] = &t[which]
+        return self.parameter(array, NAMES[which], src, reduced, &t[which], constant)
+
     cdef object whole(self, object given, str name, object array):
         """The memory of what was given for a parameter, of which `array` may be a padded copy."""
-        return as_array(given, name, False) if self.padding() and given is not None else array
+        return as_array(given, name, False) if self.valid() and given is not None else array
 
     cdef bint along_axes(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced,
                          unsigned *constant) noexcept:
@@ -1226,7 +1229,7 @@ cdef class Problem:
 
     cdef object clear_parameter(self, object array):
         """Zeros where an array of one element per statistic has padding."""
-        valid = self.padding()
+        valid = self.valid()
         if valid and array.ndim == 1:
             array[self.channels:] = 0
         elif valid:
@@ -1237,7 +1240,7 @@ cdef class Problem:
         of the length of `like`."""
         self.clear_parameter(array)
         if given is None:
-            if self.padding() and array.ndim == 1 and (like is None or like.size == self.channels):
+            if self.valid() and array.ndim == 1 and (like is None or like.size == self.channels):
                 return array[:self.channels]
             return array
         if array is not out:
@@ -1317,9 +1320,9 @@ cdef class Problem:
         call.data[CYNORM_BN_SRC] = &x
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
-        valid = self.padding()
+        valid = self.valid()
         given_mean, given_variance, given_scale, given_shift = mean, variance, scale, shift
-        out_mean = out_variance = array = None
+        out_mean = out_variance = None
         if training:
             p.momentum = momentum
             p.unbiased_running = unbiased_running
@@ -1332,45 +1335,29 @@ cdef class Problem:
             constant = &call.reduced
             mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN], constant)
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE], constant)
-        if scale is not None:
-            scale = self.parameter(scale, "scale", &x, reduced, &t[SCALE], constant)
-            call.parameter[SCALE] = &t[SCALE]
-        if shift is not None:
-            shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT], constant)
-            call.parameter[SHIFT] = &t[SHIFT]
-        new_mean = running_mean = described_output(running_mean, "running_mean", &t[RUNNING_MEAN])
-        if running_mean is not None:
-            new_mean = self.parameter(running_mean, "running_mean", &x, reduced, &t[RUNNING_MEAN])
-            call.parameter[RUNNING_MEAN] = &t[RUNNING_MEAN]
-        name = "running_variance"
-        new_variance = running_variance = described_output(running_variance, name, &t[RUNNING_VARIANCE])
-        if running_variance is not None:
-            new_variance = self.parameter(running_variance, name, &x, reduced, &t[RUNNING_VARIANCE])
-            call.parameter[RUNNING_VARIANCE] = &t[RUNNING_VARIANCE]
+        scale = self.given(scale, SCALE, &x, reduced, t, &call, constant)
+        shift = self.given(shift, SHIFT, &x, reduced, t, &call, constant)
+        running_mean = described_output(running_mean, "running_mean", &t[RUNNING_MEAN])
+        new_mean = self.given(running_mean, RUNNING_MEAN, &x, reduced, t, &call)
+        running_variance = described_output(running_variance, "running_variance", &t[RUNNING_VARIANCE])
+        new_variance = self.given(running_variance, RUNNING_VARIANCE, &x, reduced, t, &call)
         if add is not None:
-            add = describe(add, "add", &a, not training)
-            check_same(&a, "add", &x, "src")
+            add = describe_like(add, "add", &x, &a, not training)
             call.data[CYNORM_BN_ADD] = &a
-        if out is None:
-            out = empty_like(src, &d)
-        else:
-            array = describe_output(out, "out", &d, not training)
-            check_same(&d, "out", &x, "src")
+        array = output_like(out, "out", src, &x, &d)
         whole_scale, whole_shift = self.whole(given_scale, "scale", scale), self.whole(given_shift, "shift", shift)
         if training:
             check_outputs((src, add, whole_scale, whole_shift, array, out_mean, out_variance, running_mean,
                            running_variance), FORWARD_ARRAYS, FORWARD_INPUTS)
-        elif array is not None:
+        elif out is not None:
             check_outputs((src, add, whole_scale, whole_shift, self.whole(given_mean, "mean", mean),
                            self.whole(given_variance, "variance", variance), array), INFERENCE_ARRAYS, INFERENCE_INPUTS)
         call.parameter[MEAN] = &t[MEAN]
         call.parameter[VARIANCE] = &t[VARIANCE]
-        if workspace is None:
-            with nogil:
-                status = bn_run(&p, &call, valid, threads)
-        else:
+        if workspace is not None:
             workspace.acquire()
-            try:
+        try:
+            if workspace is not None:
                 workspace.begin(&x, training)
                 if x.dtype == CYNORM_S8:  # which has no backward
                     pass
@@ -1395,22 +1382,22 @@ cdef class Problem:
                     if keeps_shift:
                         call.parameter[KEPT_SHIFT] = &kept[SHIFT_ROW]
                 workspace.notes = add is not None, scale is not None, shift is not None, workspace.notes
-                with nogil:
-                    status = bn_run(&p, &call, valid, threads)
-                if status == 0 and x.dtype != CYNORM_S8:
-                    workspace.owner = owner
-            finally:
+            with nogil:
+                status = bn_run(&p, &call, valid, threads)
+            check_memory(status)
+            if workspace is not None and x.dtype != CYNORM_S8:
+                workspace.owner = owner
+        finally:
+            if workspace is not None:
                 workspace.release()
-        if status < 0:
-            raise MemoryError("no memory for the scratch of the kernels")
-        if self.padding():
+        if self.valid():
             if running_mean is not None:
                 self.finished(running_mean, running_mean, new_mean)
             if running_variance is not None:
                 self.finished(running_variance, running_variance, new_variance)
         if not training:
-            return out, mean, variance
-        return (out, self.finished(given_mean, out_mean, mean),
+            return array if out is None else out, mean, variance
+        return (array if out is None else out, self.finished(given_mean, out_mean, mean),
                 self.finished(given_variance, out_variance, variance))
 
     def backward(self, owner, bint training, diff_dst, src, mean, variance, scale, shift, given_workspace, out,
@@ -1423,7 +1410,7 @@ cdef class Problem:
         cdef unsigned reduced
         cdef int threads = requested_threads(num_threads), status, rows
         cdef int64_t valid
-        array = add = None
+        add = None
         given_mean, given_variance = mean, variance
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x)
@@ -1432,44 +1419,29 @@ cdef class Problem:
         call.data[CYNORM_BN_DIFF_DST] = &g
         call.data[CYNORM_BN_DST] = &d
         call.reduced = reduced = self.reduced(&x, "src")
-        valid = self.padding()
-        diff_dst = describe(diff_dst, "diff_dst", &g)
-        check_same(&g, "diff_dst", &x, "src")
+        valid = self.valid()
+        diff_dst = describe_like(diff_dst, "diff_dst", &x, &g)
         if self.p.activation == CYNORM_RELU and workspace is None:
             raise ValueError("workspace must be given: it holds the mask of ReLU, got None")
         if (mean is None) != (variance is None):
             either = ", or a workspace in their place" if training else ""
             raise ValueError(f"mean and variance must be given together{either}, "
                              f"got {'variance' if mean is None else 'mean'} alone")
-        if mean is not None:
-            mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN])
-            variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE])
-            call.parameter[MEAN] = &t[MEAN]
-            call.parameter[VARIANCE] = &t[VARIANCE]
-        elif not training:
+        if mean is None and not training:
             raise ValueError("mean and variance must be given, as they were to the forward call, got neither")
-        elif workspace is None:
+        if mean is None and workspace is None:
             raise ValueError("mean and variance, or a workspace in their place, must be given, got neither")
-        padded_scale = scale
-        if scale is not None:
-            padded_scale = self.parameter(scale, "scale", &x, reduced, &t[SCALE])
-            call.parameter[SCALE] = &t[SCALE]
-        padded_shift = shift
-        if shift is not None:
-            padded_shift = self.parameter(shift, "shift", &x, reduced, &t[SHIFT])
-            call.parameter[SHIFT] = &t[SHIFT]
-        if out is None:
-            out = empty_like(src, &d)
-        else:
-            array = describe_output(out, "out", &d)
-            check_same(&d, "out", &x, "src")
+        mean = self.given(mean, MEAN, &x, reduced, t, &call)
+        variance = self.given(variance, VARIANCE, &x, reduced, t, &call)
+        padded_scale = self.given(scale, SCALE, &x, reduced, t, &call)
+        padded_shift = self.given(shift, SHIFT, &x, reduced, t, &call)
+        array = output_like(out, "out", src, &x, &d)
         if out_add is not None:
             if workspace is None:
                 raise ValueError(
                     "out_add must be None without the workspace of a forward call with add, got an array")
             # a row of it is written before the same row of src is read for out
-            add = describe_output(out_add, "out_add", &e)
-            check_same(&e, "out_add", &x, "src")
+            add = output_like(out_add, "out_add", src, &x, &e)
             check_outputs((src, add), ("src", "out_add"), 0)
         to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE])
         to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT])
@@ -1482,12 +1454,10 @@ cdef class Problem:
                       BACKWARD_ARRAYS, BACKWARD_INPUTS)
         call.parameter[DIFF_SCALE] = &t[DIFF_SCALE]
         call.parameter[DIFF_SHIFT] = &t[DIFF_SHIFT]
-        if workspace is None:
-            with nogil:
-                status = bn_run(&self.p, &call, valid, threads)
-        else:
+        if workspace is not None:
             workspace.acquire()
-            try:
+        try:
+            if workspace is not None:
                 workspace.match(owner, &x, training)
                 has_add, has_scale, has_shift, bits = workspace.notes
                 if has_scale and scale is None:
@@ -1518,15 +1488,16 @@ cdef class Problem:
                     if out_add is None:
                         out_add = empty_like(src, &e)
                     call.data[CYNORM_BN_DIFF_ADD] = &e
-                with nogil:
-                    status = bn_run(&self.p, &call, valid, threads)
-            finally:
+            with nogil:
+                status = bn_run(&self.p, &call, valid, threads)
+            check_memory(status)
+        finally:
+            if workspace is not None:
                 workspace.release()
-        if status < 0:
-            raise MemoryError("no memory for the scratch of the kernels")
         diff_scale = self.finished(out_scale, to_scale, diff_scale, whole_scale)
         diff_shift = self.finished(out_shift, to_shift, diff_shift, whole_scale if shift is None else whole_shift)
-        return tuple.__new__(BatchNormGradients, (out, diff_scale, diff_shift, out_add))  # its own is Python's
+        diff_src = array if out is None else out
+        return tuple.__new__(BatchNormGradients, (diff_src, diff_scale, diff_shift, out_add))  # its own is Python's
 
 
 cdef object described_output(object out, str name, cynorm_tensor *t):
@@ -1549,6 +1520,5 @@ cdef int single_axis(unsigned reduced, int ndim) noexcept:
     return kept
 
 
-cdef char *address(object array) except NULL:
-    cdef unsigned char[::1] memory = array
-    return <char *>&memory[0]
+cdef char *address(cnp.ndarray array) noexcept:
+    return <char *>cnp.PyArray_DATA(array)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The kernel table in force and the number of threads: the only global state there is."""
+"""The kernel table in force, and the number of threads: the state that a program may change."""
 
 import os
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ cdef extern from *:
     #define CYNORM_OPENMP _OPENMP
     #else
     static int omp_get_max_threads(void) { return 1; }
+    static int omp_get_num_procs(void) { return 1; }
     #define CYNORM_OPENMP 0
     #endif
 
@@ -34,6 +35,7 @@ cdef extern from *:
     #endif
     """
     int omp_get_max_threads() nogil
+    int omp_get_num_procs() nogil
     const int CYNORM_OPENMP
     const char *CYNORM_COMPILER
     const char *CYNORM_FLAGS         # given by setup.py
@@ -41,10 +43,12 @@ cdef extern from *:
 cdef const cynorm_kernels *table = NULL
 cdef int threads = 0  # 0: whatever OpenMP would use
 
-# Below this much data a team costs more than it saves.
+# Below this much data a team costs more than it saves. More threads than TEAM, and than some for each CPU, gain
+# nothing, and OpenMP ends a process that cannot create them.
 cdef enum:
     SERIAL_BYTES = 1 << 16
     MOST_THREADS = 1 << 16
+    TEAM = 64
 
 
 cdef const cynorm_kernels *kernels() noexcept nogil:
@@ -54,9 +58,11 @@ cdef const cynorm_kernels *kernels() noexcept nogil:
 cdef int team_size(int requested, int64_t nbytes) noexcept nogil:
     """How many threads a call whose src has nbytes gets; `requested` 0 asks for the default."""
     global cynorm_threads_used
-    cdef int n = min(requested, MOST_THREADS) if requested > 0 else get_threads()
+    cdef int n = requested if requested > 0 else get_threads()
     if nbytes < SERIAL_BYTES or cynorm_threads_forbidden:
         return 1
+    if n > TEAM:
+        n = max(TEAM, min(n, 4 * omp_get_num_procs()))
     if n > 1:
         cynorm_threads_used = 1
     return n
@@ -90,8 +96,9 @@ def set_num_threads(n):
     Parameters
     ----------
     n : int or None
-        From 1 to 65536. None goes back to OpenMP's default: ``OMP_NUM_THREADS``, else the CPUs this process may use,
-        unless another library that shares OpenMP, as PyTorch may, has set another for the calling thread.
+        From 1 to 65536; more than both 64 and 4 for each CPU are taken for as many. None goes back to OpenMP's
+        default: ``OMP_NUM_THREADS``, else the CPUs this process may use, unless another library that shares OpenMP,
+        as PyTorch may, has set another for the calling thread.
 
     Raises
     ------
@@ -101,7 +108,7 @@ def set_num_threads(n):
     Notes
     -----
     Results are the same to the last bit for any number of threads. Small calls run on the calling thread alone, and
-    so do all in a process forked from one that has used threads.
+    so do all in a process forked from one in which cynorm has used threads.
 
     Examples
     --------

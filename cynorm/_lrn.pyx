@@ -25,21 +25,23 @@ from cynorm._kernels cimport (
     CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS,
     cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
 )
-from cynorm._tasks cimport next_task, omp_get_num_threads, omp_get_thread_num, open_tasks, tasks_t
+from cynorm._tasks cimport (
+    close_tasks, cynorm_float_mode, cynorm_set_float_mode, next_task, omp_get_num_threads, omp_get_thread_num,
+    open_tasks, tasks_t,
+)
 from cynorm._tensor cimport (
-    aligned, ceil_div, check_layout, check_outputs, check_same, clear_bytes, describe, describe_output, describe_shape,
-    elements_of, empty_like, real_size, round_up, same_memory, short_name, total_bytes, whole_elements, zero_padding,
+    aligned, ceil_div, check_layout, check_memory, check_outputs, clear_bytes, describe, describe_like, describe_shape,
+    elements_of, output_like, real_size, round_up, same_memory, short_name, total_bytes, whole_elements, zero_padding,
 )
 from cynorm._types cimport (
     CYNORM_F64, cynorm_itemsize, cynorm_lrn, cynorm_lrn_set_window, cynorm_tensor, cynorm_window,
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 cdef enum:
-    SRC, DIFF_DST, Y, DST, OMEGA, VIEWS
     AXES = 6
     LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
@@ -114,29 +116,21 @@ cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogi
 # ---- axes ----
 
 cdef int problem_axes(const cynorm_lrn *p, const cynorm_tensor *const *views, axis_t *axes) noexcept nogil:
-    """N, channel blocks, channels of a block, spatial axes: without those of extent 1 but for windows across blocks."""
+    """The tensor's axes, without those of extent 1 but for windows across blocks."""
     cdef const cynorm_tensor *src = views[SRC]
-    cdef int count = 0, kind, a, i
+    cdef int count = 0, a, i
+    cdef bint channels
     cdef axis_t *axis
-    for kind in range(3 + p.spatial):
-        if kind == 0:
-            a = 0
-        elif kind == 1:
-            a = p.channel_axis
-        elif kind == 2:
-            if p.block == 0:
-                continue
-            a = src.ndim - 1
-        else:
-            a = p.spatial_axis + kind - 3
-        if src.shape[a] == 1 and (kind not in (1, 2) or not p.block or p.within_channel):
+    for a in range(src.ndim):
+        channels = a == p.channel_axis or p.block and a == src.ndim - 1
+        if src.shape[a] == 1 and not (channels and p.block and not p.within_channel):
             continue
         axis = &axes[count]
         count += 1
         axis.extent = src.shape[a]
         for i in range(VIEWS):
             axis.stride[i] = views[i].strides[a] if views[i] != NULL else 0
-        axis.windowed = (kind >= 3) == p.within_channel and kind > 0
+        axis.windowed = a > 0 and channels != p.within_channel
         axis.left = min(p.left, axis.extent - 1) if axis.windowed else 0
         axis.right = min(p.right, axis.extent - 1) if axis.windowed else 0
     return count
@@ -815,33 +809,32 @@ cdef int run_plan(const plan_t *plan) noexcept nogil:
     cdef int status = 0
     cdef int *failed = &status
     cdef tasks_t tiles
-    if team == 1:
-        return run_share(plan, NULL, 0, 1)
     if open_tasks(&tiles, plan.tiles, 1, team, plan.cached) < 0:
         return -1
-    with parallel(num_threads=team):
-        if run_share(plan, &tiles, omp_get_thread_num(), omp_get_num_threads()) < 0:
-            failed[0] = -1
-    free(tiles.share)
+    if team == 1:
+        status = run_share(plan, &tiles, 0, 1)
+    else:
+        with parallel(num_threads=team):
+            if run_share(plan, &tiles, omp_get_thread_num(), omp_get_num_threads()) < 0:
+                failed[0] = -1
+    close_tasks(&tiles)
     return status
 
 
 cdef int run_share(const plan_t *plan, const tasks_t *tiles, int me, int team) noexcept nogil:
-    """One thread's part, or, without `tiles`, all; -1 where memory for scratch cannot be had."""
+    """One thread's part; -1 where memory for scratch cannot be had."""
     cdef void *scratch = malloc(scratch_of(plan) + 64)
+    cdef uint64_t own = cynorm_float_mode()
     cdef int64_t i
     cdef int passed = 0
     if scratch == NULL:
         return -1
-    if tiles == NULL:
-        for i in range(plan.tiles):
-            run_tile(plan, i, aligned(scratch))
-    else:
-        while True:
-            i = next_task(tiles, 0, me, team, &passed)
-            if i < 0:
-                break
-            run_tile(plan, i, aligned(scratch))
+    cynorm_set_float_mode(tiles.float_mode)
+    i = next_task(tiles, 0, me, team, &passed)
+    while i >= 0:
+        run_tile(plan, i, aligned(scratch))
+        i = next_task(tiles, 0, me, team, &passed)
+    cynorm_set_float_mode(own)
     free(scratch)
     if plan.tile.streaming:
         kernels().fence()
@@ -860,64 +853,38 @@ cdef int run_part(const cynorm_lrn *p, const cynorm_tensor *const *views, bint b
     return run_plan(&plan)
 
 
-cdef int run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int *order,
-             int num_threads) noexcept nogil:
+cdef int lrn_run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int *order,
+                 int num_threads) noexcept nogil:
     cdef cynorm_tensor part[VIEWS]
     cdef const cynorm_tensor *parts[VIEWS]
-    cdef int64_t nbytes = total_bytes(views[SRC]), valid, padding, first, count
-    cdef int half, i, team
-    cdef bint cleared = False
+    cdef int64_t nbytes = total_bytes(views[SRC]), valid = p.channels % p.block if p.block else 0, first, count
+    cdef int64_t padding = p.block - valid if valid else 0
+    cdef int halves = 2 if valid and p.within_channel else 1, half, i, team
+    cdef bint last, cleared = False
     if nbytes == 0:
         return 0
     team = team_size(num_threads, nbytes)
-    valid = p.channels % p.block if p.block else 0
-    padding = p.block - valid if valid else 0
-    if valid == 0 or not p.within_channel:
-        if run_part(p, views, backward, team, 0, order, padding, &cleared) < 0:
+    # within channel, the channels of the last block that exist are a problem of their own
+    for half in range(halves):
+        last = half == halves - 1
+        first = views[SRC].shape[1] - 1 if half else 0
+        count = views[SRC].shape[1] - (first if last else 1)
+        if count == 0:
+            continue
+        for i in range(VIEWS):
+            parts[i] = views[i]
+            if halves > 1 and views[i] != NULL:
+                part[i] = views[i][0]
+                part[i].data += first * part[i].strides[1]
+                part[i].shape[1] = count
+                if half:
+                    part[i].shape[part[i].ndim - 1] = valid
+                parts[i] = &part[i]
+        if run_part(p, parts, backward, team, half, order, padding if last else 0, &cleared) < 0:
             return -1
-    else:
-        # within channel, the channels of the last block that exist are a problem of their own
-        for half in range(2):
-            first = 0 if half == 0 else views[SRC].shape[1] - 1
-            count = views[SRC].shape[1] - 1 if half == 0 else 1
-            if count == 0:
-                continue
-            for i in range(VIEWS):
-                parts[i] = NULL
-                if views[i] != NULL:
-                    part[i] = views[i][0]
-                    part[i].data += first * part[i].strides[1]
-                    part[i].shape[1] = count
-                    if half == 1:
-                        part[i].shape[part[i].ndim - 1] = valid
-                    parts[i] = &part[i]
-            if run_part(p, parts, backward, team, half, order, padding if half == 1 else 0, &cleared) < 0:
-                return -1
     if valid and not cleared:
         zero_padding(views[DST], valid)
     return 0
-
-
-cdef int lrn_forward(const cynorm_lrn *p, const cynorm_tensor *src, const cynorm_tensor *dst,
-                     const cynorm_tensor *omega, int *order, int num_threads) noexcept nogil:
-    cdef const cynorm_tensor *views[VIEWS]
-    views[SRC] = src
-    views[DIFF_DST] = views[Y] = NULL
-    views[DST] = dst
-    views[OMEGA] = omega
-    return run(p, views, False, order, num_threads)
-
-
-cdef int lrn_backward(const cynorm_lrn *p, const cynorm_tensor *diff_dst, const cynorm_tensor *src,
-                      const cynorm_tensor *y, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
-                      int *order, int num_threads) noexcept nogil:
-    cdef const cynorm_tensor *views[VIEWS]
-    views[SRC] = src
-    views[DIFF_DST] = diff_dst
-    views[Y] = y
-    views[DST] = diff_src
-    views[OMEGA] = omega
-    return run(p, views, True, order, num_threads)
 
 
 # ---- Python ----
@@ -973,71 +940,62 @@ cdef class Problem:
         """`owner` is the LRN, of which a workspace remembers that it was filled by it."""
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor s, d, w
-        cdef cynorm_tensor *omega = NULL
+        cdef const cynorm_tensor *views[VIEWS]
         cdef int threads = requested_threads(num_threads), status, order = 0
         src = describe(src, "src", &s)
         self.check(&s, "src")
-        if out is None:
-            out = empty_like(src, &d)
-        else:
-            array = describe_output(out, "out", &d)
-            check_same(&d, "out", &s, "src")
+        array = output_like(out, "out", src, &s, &d)
+        if out is not None:
             check_outputs((src, array), ("src", "out"), 1)
-        if workspace is None:
-            with nogil:
-                status = lrn_forward(&self.p, &s, &d, NULL, NULL, threads)
-        else:
+        memset(views, 0, sizeof(views))
+        views[SRC], views[DST] = &s, &d
+        if workspace is not None:
             workspace.acquire()
-            try:
+        try:
+            if workspace is not None:
                 workspace.begin(&s)
                 if workspace.cache == "always":
                     describe(workspace.part_like("omega", &s), "workspace", &w)
-                    omega = &w
-                with nogil:
-                    status = lrn_forward(&self.p, &s, &d, omega, &order, threads)
-                if status == 0:
-                    workspace.owner, workspace.notes = owner, order
-            finally:
+                    views[OMEGA] = &w
+            with nogil:
+                status = lrn_run(&self.p, views, False, &order, threads)
+            check_memory(status)
+            if workspace is not None:
+                workspace.owner, workspace.notes = owner, order
+        finally:
+            if workspace is not None:
                 workspace.release()
-        if status < 0:
-            raise MemoryError("no memory for the scratch of the kernels")
-        return out
+        return array if out is None else out
 
     def backward(self, owner, diff_dst, src, out, given_workspace, num_threads, dst):
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor g, s, d, w, y
-        cdef cynorm_tensor *omega = NULL
-        cdef cynorm_tensor *given = NULL
+        cdef const cynorm_tensor *views[VIEWS]
         cdef int threads = requested_threads(num_threads), status, order = 0
         src = describe(src, "src", &s)
         self.check(&s, "src")
-        diff_dst = describe(diff_dst, "diff_dst", &g)
-        check_same(&g, "diff_dst", &s, "src")
+        diff_dst = describe_like(diff_dst, "diff_dst", &s, &g)
+        memset(views, 0, sizeof(views))
+        views[SRC], views[DIFF_DST], views[DST] = &s, &g, &d
         if dst is not None:
-            dst = describe(dst, "dst", &y)
-            check_same(&y, "dst", &s, "src")
-            given = &y
-        if out is None:
-            out = empty_like(src, &d)
-        else:
-            array = describe_output(out, "out", &d)
-            check_same(&d, "out", &s, "src")
+            dst = describe_like(dst, "dst", &s, &y)
+            views[Y] = &y
+        array = output_like(out, "out", src, &s, &d)
+        if out is not None:
             check_outputs((src, diff_dst, dst, array), ("src", "diff_dst", "dst", "out"), 3)
-        if workspace is None:
-            with nogil:
-                status = lrn_backward(&self.p, &g, &s, given, &d, NULL, NULL, threads)
-        else:
+        if workspace is not None:
             workspace.acquire()
-            try:
+        try:
+            if workspace is not None:
                 workspace.match(owner, &s)
                 if "omega" in workspace.parts:
                     describe(workspace.parts["omega"], "workspace", &w)
-                    omega = &w
+                    views[OMEGA] = &w
                     order = workspace.notes
-                with nogil:
-                    status = lrn_backward(&self.p, &g, &s, given, &d, omega, &order, threads)
-            finally:
+            with nogil:
+                status = lrn_run(&self.p, views, True, &order, threads)
+            check_memory(status)
+        finally:
+            if workspace is not None:
                 workspace.release()
-        if status < 0:
-            raise MemoryError("no memory for the scratch of the kernels")
-        return out
+        return array if out is None else out

@@ -139,7 +139,7 @@ def finite(name: str, value: SupportsFloat, least: float = -math.inf, most: floa
         raise TypeError(f"{name} must be a finite number{allowed}, got {shown(value)}") from None
     if not math.isfinite(number) or not least <= number <= most:
         raise ValueError(f"{name} must be a finite number{allowed}, got {shown(value)}")
-    return number
+    return number + 0.0  # no -0, which an equal operator might have as 0
 
 
 def share(name: str, value: SupportsFloat) -> float:

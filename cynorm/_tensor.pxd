@@ -1,12 +1,14 @@
 # cython: language_level=3, cdivision=True
 from cynorm._types cimport CYNORM_F64, cynorm_tensor
 from libc.stdint cimport int64_t
-from libc.string cimport memset
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
 cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src)
 cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=*)
 cdef object empty_like(object array, cynorm_tensor *t)
+cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t, bint integers=*)
+cdef object output_like(object out, str name, object array, const cynorm_tensor *src, cynorm_tensor *t)
+cdef int check_memory(int status) except -1
 cdef object new_array(tuple shape, object dtype)
 cdef bint same_shape(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef bint same_kind(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
@@ -40,27 +42,15 @@ cdef inline int64_t real_size(int dtype) noexcept nogil:
     return 8 if dtype == CYNORM_F64 else 4
 
 
-cdef inline void clear_bytes(char *p, int64_t n) noexcept nogil:
-    """Few are stores of a known size that may overlap: a call of memset, which a loop would become, takes longer."""
-    if n > 128:
-        memset(p, 0, n)
-    elif n >= 64:
-        memset(p, 0, 64)
-        memset(p + n - 64, 0, 64)
-    elif n >= 32:
-        memset(p, 0, 32)
-        memset(p + n - 32, 0, 32)
-    elif n >= 16:
-        memset(p, 0, 16)
-        memset(p + n - 16, 0, 16)
-    elif n >= 8:
-        memset(p, 0, 8)
-        memset(p + n - 8, 0, 8)
-    elif n >= 4:
-        memset(p, 0, 4)
-        memset(p + n - 4, 0, 4)
-    elif n >= 2:
-        memset(p, 0, 2)
-        memset(p + n - 2, 0, 2)
-    elif n > 0:
-        p[0] = 0
+cdef extern from *:
+    """
+    /* Few are stores of a known size that may overlap: a call of memset, which a loop would become, takes longer. */
+    static inline void cynorm_clear_bytes(char *p, int64_t n) {
+    #define CYNORM_CLEAR(size) if (n >= size) { memset(p, 0, size); memset(p + n - size, 0, size); return; }
+        if (n > 128) { memset(p, 0, (size_t)n); return; }
+        CYNORM_CLEAR(64) CYNORM_CLEAR(32) CYNORM_CLEAR(16) CYNORM_CLEAR(8)
+        CYNORM_CLEAR(4) CYNORM_CLEAR(2) CYNORM_CLEAR(1)
+    #undef CYNORM_CLEAR
+    }
+    """
+    void clear_bytes "cynorm_clear_bytes"(char *p, int64_t n) nogil

@@ -255,6 +255,29 @@ cdef object empty_like(object array, cynorm_tensor *t):
     return out
 
 
+cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t, bint integers=False):
+    """As `describe`, of what has src's shape and dtype."""
+    obj = describe(obj, name, t, integers)
+    check_same(t, name, src, "src")
+    return obj
+
+
+cdef object output_like(object out, str name, object array, const cynorm_tensor *src, cynorm_tensor *t):
+    """Fill t from where to write what is like src: `out` or, where that is None, a new array in the memory order of
+    `array`, which is src. Returns an array of that memory."""
+    if out is None:
+        return empty_like(array, t)
+    out = describe_output(out, name, t, src.dtype == CYNORM_S8)
+    check_same(t, name, src, "src")
+    return out
+
+
+cdef int check_memory(int status) except -1:
+    if status < 0:
+        raise MemoryError("no memory for the scratch of the kernels")
+    return 0
+
+
 cdef object new_array(tuple shape, object dtype):
     """Uninitialised and C-contiguous: `numpy.empty`, without its arguments' way through Python."""
     cdef cnp.npy_intp extents[8]
@@ -423,7 +446,8 @@ def checked(tuple names not None, int outputs, tuple optional not None=(), tuple
             if result is remembered:
                 for i, array in enumerate(arrays):
                     if not isinstance(array, np.ndarray) and not (array is None and names[i] in optional):
-                        raise TypeError(f"{names[i]} must be a NumPy array, got {type(array).__name__}")
+                        hint = f" (pass {names[i]}.numpy())" if hasattr(array, "numpy") else ""
+                        raise TypeError(f"{names[i]} must be a NumPy array, got {type(array).__name__}{hint}")
                     if masked(array):
                         refuse_masked(names[i])
                     if i >= inputs and array is not None and not array.flags.writeable:

@@ -111,3 +111,11 @@ def test_streaming_limit(reads, writes, streaming):
 def test_streaming_limit_refuses(arguments, error, word):
     with pytest.raises(error, match=word):
         cynorm.streaming_limit(**arguments)
+
+
+def test_a_checkout_that_is_not_built_says_so(tmp_path):
+    (tmp_path / "cynorm").mkdir()
+    for source in Path(cynorm.__file__).parent.glob("*.py"):
+        (tmp_path / "cynorm" / source.name).write_bytes(source.read_bytes())
+    done = subprocess.run([sys.executable, "-c", "import cynorm"], cwd=tmp_path, capture_output=True, text=True)
+    assert f"ImportError: {tmp_path / 'cynorm'} is not built: `pip install -e .` there" in done.stderr

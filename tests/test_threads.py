@@ -1,13 +1,16 @@
 """Threads: the same bits for any number of them, after a fork, and when Python threads share an operator."""
 
+import ctypes
 import itertools
 import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -110,6 +113,44 @@ def test_calls_take_as_many_threads_as_they_are_told():
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["0", "0", "2", "2", "4"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are Linux's")
+def test_more_threads_than_can_be_created():
+    """OpenMP would end the process, so more than some for each CPU are not asked for."""
+    code = """
+import resource
+import numpy as np
+import cynorm
+src = np.ones((64, 512, 32, 32), np.float16)
+expected = cynorm.lrn(src, num_threads=1)
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))  # of which each thread's stack takes 8 MB
+assert (cynorm.lrn(src, num_threads=60_000) == expected).all()
+"""
+    limited = {**os.environ, "OMP_STACKSIZE": "8M"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=limited)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or platform.machine() != "x86_64", reason="glibc's fenv_t of x86-64")
+@pytest.mark.parametrize("num_threads", THREADS)
+def test_threads_take_subnormals_as_their_caller_does(num_threads):
+    """A program that has them flushed to 0 gets the same from any number of threads."""
+    libm, environment = ctypes.CDLL("libm.so.6"), (ctypes.c_uint32 * 8)()
+    src = np.full((8, 64, 24, 24), 1e-39, np.float32)
+    cynorm.lrn(src, num_threads=num_threads)  # what the threads were created with is not what counts
+    bn = partial(cynorm.batch_norm_inference, src, *np.zeros((1, 64), np.float32), *np.ones((1, 64), np.float32), epsilon=0.0)
+    assert (bn(num_threads=num_threads) == src).all()
+    libm.fegetenv(environment)
+    try:
+        environment[7] |= 0x8040
+        libm.fesetenv(environment)
+        flushed = cynorm.lrn(src, num_threads=num_threads), bn(num_threads=num_threads)
+    finally:
+        environment[7] &= ~0x8040
+        libm.fesetenv(environment)
+    for result in flushed:
+        assert not result.view(np.int32).any()
+    assert (cynorm.lrn(src, num_threads=num_threads) == src).all()
 
 
 # ------------------------------------------------------------------------------------------------------------
