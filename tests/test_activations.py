@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import cynorm
+import reference
 from reference import ulp
 
 pytestmark = pytest.mark.usefixtures("isa")
@@ -50,9 +51,8 @@ def arguments(dtype):
     return x[np.isfinite(x)]
 
 
-def activate(name, x):
+def activate(activation, x):
     """The activation of x, and its derivative there, by a batch normalization that changes nothing else."""
-    activation = cynorm.Activation(name, **CASES[name][0])
     bn, workspace = cynorm.BatchNorm(epsilon=0.0, layout="NC", activation=activation), cynorm.Workspace()
     src, zero, one = x[:, None], np.zeros(1, x.dtype), np.ones(1, x.dtype)
     dst = bn.forward_inference(src, zero, one, workspace=workspace)
@@ -64,8 +64,8 @@ def activate(name, x):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_whole_range(name, dtype):
     x = arguments(dtype)
-    _, value, derivative, *bounds = CASES[name]
-    for got, exact, bound in zip(activate(name, x), (value, derivative), bounds, strict=True):
+    parameters, value, derivative, *bounds = CASES[name]
+    for got, exact, bound in zip(activate(cynorm.Activation(name, **parameters), x), (value, derivative), bounds, strict=True):
         wanted = [exact(mp.mpf(float(one))) for one in x]
         with np.errstate(over="ignore"):
             rounded = np.array([float(one) for one in wanted]).astype(dtype)
@@ -79,6 +79,29 @@ def test_whole_range(name, dtype):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_infinities_and_nan(name, dtype):
-    got = activate(name, np.array([-np.inf, np.inf, np.nan], dtype))
+    got = activate(cynorm.Activation(name, **CASES[name][0]), np.array([-np.inf, np.inf, np.nan], dtype))
     np.testing.assert_array_equal(np.array(got)[:, :2].ravel(), AT_INFINITY[name])
     assert np.isnan(got[0][2])
+
+
+# Where each is cut.
+EDGES = {
+    "relu": ({}, [0.0, -0.0]),
+    "elu": ({"alpha": 1.5}, [0.0]),
+    "celu": ({"alpha": 0.5}, [0.0]),
+    "scaled_elu": ({"alpha": 1.5, "gamma": 2.0}, [0.0]),
+    "hard_sigmoid": ({"alpha": 0.25, "beta": 0.5}, [-2.0, 2.0]),
+    "leaky_relu": ({"alpha": 0.25}, [0.0]),
+    "thresholded_relu": ({"alpha": 1.0}, [1.0]),
+    "shrink": ({"bias": 0.25, "threshold": 0.5}, [-0.5, 0.5]),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_at_their_edges(name):
+    """The value and the derivative exactly where an activation is cut, which drawn numbers never hit."""
+    parameters, edges = EDGES[name]
+    x = np.array(edges, np.float32)
+    dst, diff_src = activate(cynorm.Activation(name, **parameters), x)
+    np.testing.assert_array_equal(dst, reference.activation(name, x, **parameters))
+    np.testing.assert_array_equal(diff_src, reference.activation_gradient(name, x, **parameters))

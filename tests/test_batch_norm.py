@@ -762,6 +762,21 @@ def test_one_running_statistic_alone():
     assert_within(running, wide(mean), ulp(mean, FLOAT32))
 
 
+def test_running_variance_of_one_element():
+    """There is nothing to correct: the variance, 0, is taken as it is."""
+    running = np.ones(3, np.float32)
+    cynorm.BatchNorm(layout="NC").forward_training(np.ones((1, 3), np.float32), running_variance=running, momentum=0.25)
+    assert running.tolist() == [0.75] * 3
+
+
+def test_empty_data_leaves_running_statistics():
+    mean, variance = np.full(3, 2, np.float32), np.full(3, 5, np.float32)
+    cynorm.BatchNorm().forward_training(
+        np.empty((0, 3, 4, 4), np.float32), running_mean=mean, running_variance=variance
+    )
+    assert mean.tolist() == [2] * 3 and variance.tolist() == [5] * 3
+
+
 # ------------------------------------------------------------------------------------------------------------
 # int8
 
@@ -845,7 +860,7 @@ def test_diff_add_in_a_given_array(layout, shape, activation, training):
         return method(diff_dst, src, *given, case.scale, workspace=workspace, **out)
 
     expected = backward(case.diff_dst, case.src)
-    reverse = np.zeros_like(case.src.T).T
+    reverse = np.full_like(case.src.T, 7).T  # padding too is written
     src, diff_dst, in_place = case.src.copy(), case.diff_dst.copy(), case.diff_dst.copy()
     for gradients, out_add in (
         (backward(case.diff_dst, case.src, out_add=reverse), reverse),

@@ -682,3 +682,48 @@ def test_no_tensor_is_copied(operator, dtype):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < arrays["input"].nbytes / 10
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Arguments that the operators themselves have
+
+X, ONE = np.ones((1, 2, 2, 3), np.float32), np.ones((1, 2, 1, 1), np.float32)
+
+
+@pytest.mark.parametrize("call", [
+    lambda out: directml.batch_normalization_training(X, ONE, ONE, epsilon=1, out=out),
+    lambda out: directml.batch_normalization_grad(X, X, ONE, ONE, ONE, epsilon=1, out=out),
+    lambda out: directml.batch_normalization_training_grad(X, X, ONE, ONE, ONE, epsilon=1, out=out),
+])  # fmt: skip
+def test_every_output_goes_where_it_is_told(call):
+    out = np.full_like(X, 7), np.full_like(ONE, 7), np.full_like(ONE, 7)
+    for told, returned, new in zip(out, call(out), call(None), strict=True):
+        assert returned is told
+        np.testing.assert_array_equal(told, new)
+
+
+LRN = {"cross_channel": True, "local_size": 3}
+
+
+@pytest.mark.parametrize("call", [
+    lambda **threads: directml.local_response_normalization(X, **LRN, **threads),
+    lambda **threads: directml.local_response_normalization_grad(X, X, **LRN, **threads),
+    lambda **threads: directml.batch_normalization(X, ONE, ONE, ONE, ONE, epsilon=1, **threads),
+    lambda **threads: directml.batch_normalization_training(X, ONE, ONE, epsilon=1, **threads),
+    lambda **threads: directml.batch_normalization_grad(X, X, ONE, ONE, ONE, epsilon=1, **threads),
+    lambda **threads: directml.batch_normalization_training_grad(X, X, ONE, ONE, ONE, epsilon=1, **threads),
+])  # fmt: skip
+def test_num_threads_reaches_the_kernels(call):
+    call(num_threads=1)
+    with pytest.raises(ValueError, match="num_threads"):
+        call(num_threads=0)
+
+
+def test_bias_is_no_optional_tensor():
+    with pytest.raises(TypeError, match="bias"):
+        directml.batch_normalization(X, ONE, ONE, ONE, None, epsilon=1)
+
+
+def test_spatial_is_a_bool():
+    with pytest.raises(TypeError, match="spatial must be True or False, got 'no'"):
+        directml.batch_normalization(X, ONE, ONE, ONE, ONE, epsilon=1, spatial="no")

@@ -38,6 +38,34 @@ def test_one_call_forms_have_every_parameter(name):
     assert [word for entry in entries for word in entry.split(", ")] == list(inspect.signature(function).parameters)
 
 
+@pytest.mark.parametrize("name, made, method, fields", [
+    *((name, cynorm.LRN, method, {"local_size": 3, "alpha": 0.5, "beta": 0.6, "k": 2.0, "region": "within_channel",
+                                  "layout": "nChw8c", "channels": 9, "window": "torch", "divisor": 7.0})
+      for name, method in [("lrn", "forward"), ("lrn_backward", "backward")]),
+    *((name, cynorm.BatchNorm, method, fields)
+      for name, method in [("batch_norm", "forward_training"), ("batch_norm_backward", "backward_training"),
+                           ("batch_norm_inference", "forward_inference"),
+                           ("batch_norm_inference_backward", "backward_inference")]
+      for fields in [{"epsilon": 0.5, "layout": "nChw8c", "channels": 9, "activation": "tanh"}, {"axes": (1, 2)}]),
+])  # fmt: skip
+def test_one_call_forms_pass_on_what_they_are_given(name, made, method, fields, monkeypatch):
+    """Each argument under its own name, with the same default."""
+    own = inspect.signature(getattr(made, method))
+
+    def told(self, *args, **kwargs):
+        given = own.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        return given.arguments
+
+    monkeypatch.setattr(made, method, told)
+    parameters = [p for p in own.parameters.values() if p.name != "self"]
+    values = {p.name: object() for p in parameters}
+    assert getattr(cynorm, name)(**values, **fields) == {"self": made(**fields), **values}
+    needed = {p.name: values[p.name] for p in parameters if p.default is p.empty}
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    assert getattr(cynorm, name)(**needed) == {"self": made(), **needed, **defaults}
+
+
 @pytest.mark.parametrize("made", [cynorm.LRN, cynorm.BatchNorm, cynorm.Workspace])
 def test_classes_have_every_parameter(made):
     parameters = inspect.getdoc(made).split("Parameters\n----------\n")[1].split("\n\n")[0]

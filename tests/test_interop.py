@@ -1,6 +1,7 @@
 """Arrays of other libraries: read and written in place, by DLPack, __array_interface__ and the buffer protocol."""
 
 import array
+import ctypes
 import gc
 import sys
 import weakref
@@ -407,3 +408,30 @@ def test_plain_tensors_are_seen_in_blocks():
     held = keyword_arguments(("tensor",), (np.ones((1, 8, 4)),), 3, 8)["tensor"]
     assert (held == 1).all() and held.base is not None
     assert keyword_arguments(("tensor",), (plain,), 0, 1)["tensor"] is plain
+
+
+class Edited(DLPack):
+    """One whose capsule has another value at some byte of DLPack's struct."""
+
+    def __init__(self, array, at, value):
+        super().__init__(array)
+        self.at, self.value = at, value
+
+    def __dlpack__(self, **options):
+        capsule = super().__dlpack__(**options)
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        type(self.value).from_address(get(capsule, b"dltensor_versioned") + self.at).value = self.value.value
+        return capsule
+
+
+@pytest.mark.skipif(not DLPACK_1, reason="NumPy speaks DLPack 1.0 from 2.1 on")
+def test_what_dlpack_says_of_memory_is_heeded():
+    """Its version, vectors for elements, and where in the memory the tensor begins."""
+    with pytest.raises(TypeError, match="DLPack 2 is not DLPack 1"):
+        LRN.forward(Edited(SRC, 0, ctypes.c_uint32(2)))
+    with pytest.raises(TypeError, match="2 lanes"):
+        LRN.forward(Edited(SRC, 54, ctypes.c_uint16(2)))
+    memory = np.concatenate([np.zeros(4, SRC.dtype), SRC.ravel()])
+    tensor = Edited(memory[:-4].reshape(SRC.shape), 72, ctypes.c_uint64(4 * SRC.itemsize))
+    np.testing.assert_array_equal(LRN.forward(tensor), LRN.forward(SRC))

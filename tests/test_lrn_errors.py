@@ -403,3 +403,26 @@ def test_message_check_can_fail():
     """`refuses` notices a word that is not in the message."""
     with pytest.raises(AssertionError, match="no 'channels'"):
         refuses(ValueError, "channels", call=lambda: cynorm.LRN(local_size=0))
+
+
+def test_an_output_that_begins_where_an_input_ends_backwards():
+    """Memory before an array's first element is its own where strides are negative."""
+    memory = np.zeros(100, np.float32)
+    src, out = memory[40:].reshape(1, 60)[:, ::-1], memory[:60].reshape(1, 60)
+    with pytest.raises(ValueError, match="overlap"):
+        cynorm.LRN(layout="NC").forward(src, out=out)
+
+
+def test_an_output_that_shares_one_byte_with_an_input():
+    memory, one = np.zeros(63, np.int8), np.ones(32, np.float32)
+    src, out = memory[:32].reshape(1, 32), memory[31:].reshape(1, 32)
+    with pytest.raises(ValueError, match="overlap"):
+        cynorm.BatchNorm(layout="NC").forward_inference(src, one, one, out=out)
+
+
+@pytest.mark.parametrize("shape, strides", [((3, 4), (6, 4)), ((2, 2), (10, 8)), ((3, 4), (-6, 4)), ((2, 4), (12, -4))])
+def test_elements_of_an_output_that_share_some_bytes(shape, strides):
+    memory = np.zeros(64, np.float32)[32:]
+    out = np.lib.stride_tricks.as_strided(memory, shape, strides)
+    with pytest.raises(ValueError, match="overlap itself"):
+        cynorm.LRN(layout="NC").forward(np.zeros(shape, np.float32), out=out)

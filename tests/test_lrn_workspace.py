@@ -326,3 +326,18 @@ def test_zero_sized():
     cynorm.LRN().forward(src, workspace=workspace)
     assert cynorm.LRN().backward(src, src, workspace=workspace).shape == src.shape
     assert cynorm.LRN().workspace_nbytes(src.shape, src.dtype) == 0
+
+
+def test_one_workspace_for_two_dtypes():
+    """What it holds is of the last call's reals."""
+    for operator in (cynorm.LRN(), cynorm.BatchNorm()):
+        forward = getattr(operator, "forward", None) or operator.forward_training
+        backward = getattr(operator, "backward", None) or operator.backward_training
+        workspace = cynorm.Workspace(cache="always")
+        for dtype in (np.float32, np.float64, np.float32):
+            src, fresh = random_values(np.random.default_rng(0), (2, 8, 5, 5), np.dtype(dtype)), cynorm.Workspace(cache="always")
+            diff_src = []
+            for each in (workspace, fresh):
+                forward(src, workspace=each)
+                diff_src.append(getattr(gradients := backward(src, src, workspace=each), "diff_src", gradients))
+            assert_same_bits(*diff_src)

@@ -1313,3 +1313,43 @@ def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(TypeError, match="^data_type must be one that NumPy has, got bf16, .*pip install ml_dtypes"):
         onednn.memory_desc((2, 2), onednn.data_type.bf16, "nc").dtype  # noqa: B018
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What descriptors keep and compare
+
+SMALL = memory_desc((1, 2), data_type.f32, "nc")
+
+
+def test_a_hint_of_another_data_type_is_refused():
+    half = memory_desc((1, 2), data_type.f16, "nc")
+    parameters = {"local_size": 5, "alpha": 1, "beta": 1, "k": 1}
+    hint = lrn_forward.primitive_desc(
+        prop_kind.forward_training, algorithm.lrn_across_channels, half, half, **parameters
+    )
+    with pytest.raises(ValueError, match="src_desc must have the dims and type of hint_fwd_pd's"):
+        lrn_backward.primitive_desc(
+            algorithm.lrn_across_channels, SMALL, SMALL, SMALL, **parameters, hint_fwd_pd=hint
+        )
+
+
+def test_axes_of_one_element_span_nothing():
+    md = memory_desc((1, 3), data_type.f32, (100, 1))
+    assert md.get_size() == 12 and md.wrap(bytes(12)).shape == (1, 3)
+
+
+def test_a_memoryview_with_gaps_is_refused():
+    with pytest.raises(ValueError, match="buffer must be contiguous"):
+        memory_desc((2,), data_type.f32, "a").wrap(memoryview(bytes(16))[::2])
+
+
+def test_descriptors_keep_floats():
+    one = np.array(1.0)  # which cannot be hashed
+    pd = lrn_forward.primitive_desc(
+        prop_kind.forward_training, algorithm.lrn_across_channels, SMALL, SMALL, 5, one, one, one
+    )
+    assert [type(value) for value in (pd.alpha, pd.beta, pd.k)] == [float] * 3
+    hash(pd)
+    pd = batch_normalization_forward.primitive_desc(prop_kind.forward_training, SMALL, SMALL, one, 0)
+    assert type(pd.epsilon) is float
+    hash(pd)

@@ -389,6 +389,7 @@ BROKEN = [
     ("fused_batch_norm", {"variance": V3, "is_training": False}, ValueError,
      INFERENCE_LENGTH.format("variance")),
     ("fused_batch_norm_grad", {"y_backprop": X3, "x": X3}, ValueError, "input must be 4-dimensional[3,3,4]"),
+    ("fused_batch_norm_grad", {"y_backprop": X3}, ValueError, "input must be 4-dimensional[3,3,4]"),
     ("fused_batch_norm_grad", {"x": X[:1]}, ValueError,
      "x and y_backprop must have same shape, but x has shape [1,3,3,4] and y_backprop has shape [2,3,3,4]"),
     ("fused_batch_norm_grad", {"is_training": 2}, TypeError, OTHER_KIND.format("bool", "is_training", "2")),
@@ -513,12 +514,14 @@ def test_arguments_and_defaults_are_those_of_raw_ops(tf, function, operator):
 @pytest.mark.parametrize("depth_radius, beta", [(0, 0.5), (2, 0.75), (5, 0.5), (50, 1.0)])
 def test_lrn_agrees_with_tensorflow(tf, dtype, depth_radius, beta):
     rng = np.random.default_rng(6)
-    g, x, y = random_values(rng, (3, 2, 5, 4, 24), np.dtype(dtype))
+    g, x, y = map(tf.constant, random_values(rng, (3, 2, 5, 4, 24), np.dtype(dtype)))  # it may cast NumPy's
     parameters = {"depth_radius": depth_radius, "bias": 1.5, "alpha": 0.25, "beta": beta}
     expected = tf.raw_ops.LRN(input=x, **parameters)
+    expected_grad = tf.raw_ops.LRNGrad(input_grads=g, input_image=x, output_image=y, **parameters)
+    assert expected.dtype == expected_grad.dtype == dtype
+    g, x, y = g.numpy(), x.numpy(), y.numpy()
     assert_near_tensorflow(ours.lrn(x, **parameters), expected, dtype)
-    expected = tf.raw_ops.LRNGrad(input_grads=g, input_image=x, output_image=y, **parameters)
-    assert_near_tensorflow(ours.lrn_grad(g, x, y, **parameters), expected, dtype)
+    assert_near_tensorflow(ours.lrn_grad(g, x, y, **parameters), expected_grad, dtype)
 
 
 @pytest.mark.parametrize("dtype", [d.name for d in IMAGE_DTYPES])
@@ -566,7 +569,7 @@ def test_an_empty_batch_is_tensorflows(tf):
     expected = tf.raw_ops.FusedBatchNormV3(
         x=x, scale=one, offset=one, mean=one, variance=two, exponential_avg_factor=0.5
     )
-    for own, other in zip(got, expected, strict=True):
+    for own, other in zip(got[:3], expected[:3], strict=True):  # its reserve spaces may be uninitialized
         np.testing.assert_array_equal(own, other)
     got = ours.fused_batch_norm_grad(x, x, one, one, two)
     expected = tf.raw_ops.FusedBatchNormGradV3(
@@ -577,10 +580,13 @@ def test_an_empty_batch_is_tensorflows(tf):
     np.testing.assert_array_equal(ours.lrn(x), tf.raw_ops.LRN(input=x))
 
 
-# TensorFlow casts NumPy arrays of another dtype before its kernels see them, and takes any float.
-SAME_TEXT = [case for case in BROKEN if case[3].startswith("Expected") or (case[2] is ValueError
-             and "must be a finite" not in case[3]
-             and "data_format" not in case[1])]  # fmt: skip
+# TensorFlow casts NumPy arrays of another dtype before its kernels see them, and takes any float, and bools for numbers.
+SAME_TEXT = [
+    case for case in BROKEN
+    if not any(value is True for value in case[1].values())
+    and (case[3].startswith("Expected")
+         or (case[2] is ValueError and "must be a finite" not in case[3] and "data_format" not in case[1]))
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, changes, error, text", SAME_TEXT)
@@ -594,3 +600,21 @@ def test_error_texts_are_tensorflows(tf, name, changes, error, text):
         TypeError if error is TypeError else tf.errors.InvalidArgumentError, match=re.escape(text)
     ):
         getattr(tf.raw_ops, operator)(**arguments)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Arguments that are cynorm's
+
+
+@pytest.mark.parametrize("call", [
+    lambda **threads: ours.lrn(X, **threads),
+    lambda **threads: ours.lrn_grad(X, X, X, **threads),
+    lambda **threads: ours.fused_batch_norm(X, V, V, **threads),
+    lambda **threads: ours.fused_batch_norm(X, V, V, V, V, is_training=False, **threads),
+    lambda **threads: ours.fused_batch_norm_grad(X, X, V, V, V, **threads),
+    lambda **threads: ours.fused_batch_norm_grad(X, X, V, V, V, is_training=False, **threads),
+])  # fmt: skip
+def test_num_threads_reaches_the_kernels(call):
+    call(num_threads=1)
+    with pytest.raises(ValueError, match="num_threads"):
+        call(num_threads=0)
