@@ -7,8 +7,11 @@ try:
 except ModuleNotFoundError as _error:
     if _error.name != "cynorm._api":
         raise
+    from pathlib import Path as _Path
+
     raise ImportError(
-        f"{__path__[0]} is not built: `pip install -e .` there, or leave this directory for an installed cynorm"
+        f"the checkout {_Path(__path__[0]).parent} is not built for this Python: `pip install -e .` there, "
+        "or leave that directory for an installed cynorm"
     ) from None
 from cynorm._dispatch import available_isas, get_num_threads, isa, set_num_threads
 from cynorm._workspace import Workspace

@@ -96,7 +96,7 @@ def set_num_threads(n):
     Parameters
     ----------
     n : int or None
-        From 1 to 65536; more than both 64 and 4 for each CPU are taken for as many. None goes back to OpenMP's
+        From 1 to 65536; a call uses at most 64, or 4 for each CPU where that is more. None goes back to OpenMP's
         default: ``OMP_NUM_THREADS``, else the CPUs this process may use, unless another library that shares OpenMP,
         as PyTorch may, has set another for the calling thread.
 

@@ -118,4 +118,4 @@ def test_a_checkout_that_is_not_built_says_so(tmp_path):
     for source in Path(cynorm.__file__).parent.glob("*.py"):
         (tmp_path / "cynorm" / source.name).write_bytes(source.read_bytes())
     done = subprocess.run([sys.executable, "-c", "import cynorm"], cwd=tmp_path, capture_output=True, text=True)
-    assert f"ImportError: {tmp_path / 'cynorm'} is not built: `pip install -e .` there" in done.stderr
+    assert f"ImportError: the checkout {tmp_path} is not built for this Python: `pip install -e .` there" in done.stderr

@@ -36,9 +36,9 @@ typedef struct {
     real *weighted[CYNORM_SLABS];
     int read[2], terms[2], finish[2];     /* which of the slabs are read, have terms, are finished: from, to */
     int64_t src_step, diff_step, dst_step; /* bytes from a vector of a slab to the next */
-    /* bytes to what is prefetched: of src from `newest` or, of rows along which windows lie, if vectors are lines, from the
-     * rows whose powers are taken, which takes longest; of diff_dst */
-    int64_t src_ahead, row_ahead, diff_ahead;
+    int64_t src_ahead, diff_ahead;        /* bytes to what is prefetched; of src, from `newest` */
+    int64_t row_ahead;                    /* in place of src_ahead where windows lie along rows and vectors are lines, else 0:
+                                           * from the rows whose powers are taken, which takes longest */
     slab_sums squares, term_sums;
     real *cells;                          /* what one loop leaves for the next: squares or terms, their window sums */
     int64_t pitch;                        /* reals from a slab's cells to those of the next */
