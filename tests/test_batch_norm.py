@@ -860,7 +860,7 @@ def test_diff_add_in_a_given_array(layout, shape, activation, training):
         return method(diff_dst, src, *given, case.scale, workspace=workspace, **out)
 
     expected = backward(case.diff_dst, case.src)
-    reverse = np.full_like(case.src.T, 7).T  # padding too is written
+    reverse = np.zeros_like(case.src.T).T
     src, diff_dst, in_place = case.src.copy(), case.diff_dst.copy(), case.diff_dst.copy()
     for gradients, out_add in (
         (backward(case.diff_dst, case.src, out_add=reverse), reverse),
@@ -870,6 +870,31 @@ def test_diff_add_in_a_given_array(layout, shape, activation, training):
         assert gradients.diff_add is out_add
         for one, wanted in zip(gradients, expected, strict=True):
             assert_same_bits(one, wanted)
+
+
+@pytest.mark.parametrize("blocks_last", [False, True])
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("shape", [(2, 2, 3, 5, 8), (5, 3, 40, 41, 16)], ids=str)
+def test_padding_of_both_gradients_is_zero(shape, activation, blocks_last):
+    """Whatever stands in that of the inputs, and wherever blocks lie."""
+    rng, channels = np.random.default_rng(0), shape[1] * shape[-1] - 3
+    src, add, diff_dst, out, out_add = (np.empty(shape, np.float32) for _ in range(5))
+    if blocks_last:
+        src, add, diff_dst, out, out_add = (
+            np.empty((shape[0], *shape[2:], shape[1]), np.float32).transpose(0, 4, 1, 2, 3) for _ in range(5)
+        )
+    for array in (src, add, diff_dst):
+        array[...] = rng.standard_normal(shape)
+        array[:, -1, ..., -3:] = np.nan
+    for array in (out, out_add):
+        array[...] = 7
+    bn = cynorm.BatchNorm(layout=f"nChw{shape[-1]}c", channels=channels, activation=activation)
+    workspace = cynorm.Workspace()
+    bn.forward_training(src, add=add, workspace=workspace)
+    gradients = bn.backward_training(diff_dst, src, workspace=workspace, out=out, out_add=out_add)
+    for result in (gradients.diff_src, gradients.diff_add):
+        assert not result[:, -1, ..., -3:].any()
+        assert np.isfinite(result).all()
 
 
 @pytest.mark.parametrize("step", [1, 3, -2])

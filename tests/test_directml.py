@@ -727,3 +727,12 @@ def test_bias_is_no_optional_tensor():
 def test_spatial_is_a_bool():
     with pytest.raises(TypeError, match="spatial must be True or False, got 'no'"):
         directml.batch_normalization(X, ONE, ONE, ONE, ONE, epsilon=1, spatial="no")
+
+
+def test_a_negative_zero_is_not_remembered_for_a_zero():
+    """Equal operators give equal bits, whichever was made first."""
+    linear = [Activation("linear", alpha=0.0, beta=beta) for beta in (-0.0, 0.0)]
+    assert linear[0] == linear[1] and repr(linear[0]) == repr(linear[1])
+    for activation in linear:
+        output = directml.batch_normalization(-X, 0 * ONE, ONE, ONE, 0 * ONE, epsilon=1, fused_activation=activation)
+        assert not np.signbit(output).any()

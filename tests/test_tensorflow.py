@@ -571,8 +571,9 @@ def test_an_empty_batch_is_tensorflows(tf):
     expected = tf.raw_ops.FusedBatchNormV3(
         x=x, scale=one, offset=one, mean=one, variance=two, exponential_avg_factor=0.5
     )
-    for own, other in zip(got[:3], expected[:3], strict=True):  # its reserve spaces may be uninitialized
+    for own, other in zip(got[:3], expected[:3], strict=True):
         np.testing.assert_array_equal(own, other)
+    assert not any(own.any() for own in got[3:])  # TensorFlow's may be uninitialized
     got = ours.fused_batch_norm_grad(x, x, one, one, two)
     expected = tf.raw_ops.FusedBatchNormGradV3(
         y_backprop=x, x=x, scale=one, reserve_space_1=one, reserve_space_2=two, reserve_space_3=np.zeros(0)
@@ -642,3 +643,17 @@ def test_num_threads_reaches_the_kernels(call):
     call(num_threads=1)
     with pytest.raises(ValueError, match="num_threads"):
         call(num_threads=0)
+
+
+class Tensor:
+    """One of another library's."""
+
+    def numpy(self):
+        return X
+
+
+def test_a_tensor_is_told_how_it_passes():
+    with pytest.raises(TypeError, match=r"input must be a NumPy array, got Tensor \(pass input\.numpy\(\)\)"):
+        ours.lrn(Tensor())
+    with pytest.raises(TypeError, match="input must be a NumPy array, got list$"):
+        ours.lrn([1.0])
