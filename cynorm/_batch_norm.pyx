@@ -78,6 +78,7 @@ from libc.string cimport memmove, memset
 
 cdef enum:
     AXES = 8
+    LINE = 64                       # bytes
     VECTOR = 16                     # statistics: pieces of rows have whole vectors
     ROW = 4096                      # elements: a longer kept row is cut
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
@@ -95,6 +96,7 @@ cdef enum:
     SHORT = 256                     # fewer than these are joined by the next axis of statistics
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     LARGE = 1 << 22                 # bytes moved from which on tensors exceed the second-level cache of any core
+    ROW_PART = 1024                 # elements: pieces of reduced rows are multiples of this
     CHUNK = 1 << 15                 # elements a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
     MERGE = 8                       # rows likewise for each chunk, where one thread adds up sums as long as rows
@@ -154,6 +156,11 @@ cdef tuple BACKWARD_ARRAYS = (
 # How arguments name parameters; forward training's mean and variance are out_mean and out_variance.
 cdef tuple NAMES = ("scale", "shift", "mean", None, "variance", None, "running_mean", "running_variance", None, None,
                     "out_scale", "out_shift")
+
+# What a workspace holds, as tensors of a call.
+ctypedef struct kept_t:
+    cynorm_tensor mask, value
+    cynorm_tensor row[KEPT]
 
 BatchNormGradients = namedtuple("BatchNormGradients", ("diff_src", "diff_scale", "diff_shift", "diff_add"))
 
@@ -364,7 +371,7 @@ cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
         axis.extent *= blocks.extent
         count = blocks.extent
     else:
-        count = even_part(blocks.extent, ACROSS / (axis.extent * max(itemsize, 2)))
+        count = even_part(blocks.extent, across(itemsize) / axis.extent)
         plan.tile.blocks = count
     take_blocks(plan, count)
 
@@ -407,77 +414,97 @@ cdef bint repeats(const plan_t *plan) noexcept nogil:
     return True
 
 
-cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    cdef int64_t n = plan.row.extent, across = ACROSS / max(itemsize, 2), rows = plan.count / plan.spread
-    cdef int64_t unit, tasks, want, whole, even, extent, least
+cdef int64_t across(int64_t itemsize) noexcept nogil:
+    """The most statistics of a unit where views are packed."""
+    return ACROSS / max(itemsize, 2)
+
+
+cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogil:
+    """How many groups of kept rows, which follow on, are taken as one row: as many as make whole vectors, if none is left
+    over, and if coefficients, which are repeated as well, stay in the first-level cache."""
+    cdef int64_t n = plan.row.extent, groups = plan.groups.extent, least = BLOCK, repeat = 1, fewer
+    cdef int64_t most = REPEATED << (plan.kind == FORWARD_INFERENCE)
+    if not repeats(plan) or plan.tile.packs and n > across(itemsize):
+        return 1
+    if (plan.tile.packs == 0 and plan.tile.blocks > 1
+            and plan.tile.blocks * n * (plan.count / plan.spread) * itemsize <= SHORT_UNIT):
+        least = SHORT_BLOCK
+    while n * repeat % VECTOR or n * repeat < least:
+        repeat *= 2
+    fewer = repeat
+    while n * fewer / 2 % VECTOR == 0 and groups % fewer:
+        fewer /= 2
+    if groups % fewer == 0:
+        repeat = fewer
+    return min(groups, repeat) if n * repeat * max(itemsize, 4) <= most else 1
+
+
+cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept nogil:
+    """Of each block, if it has several."""
+    cdef int64_t n = plan.row.extent, extent = extent_of_statistics(plan), cut, columns
     cdef int i
-    cdef bint kept_inner = plan.tile.kept_inner
+    if plan.repeat > 1 or plan.tile.blocks > 1:  # whole rows
+        cut = extent
+    elif plan.spread > 1:
+        columns = min(ROW, max(SPREAD_COLUMNS, UNIT / (plan.count / plan.spread * itemsize)))
+        cut = min(extent, max(columns / plan.spread / VECTOR, 1) * VECTOR)
+    elif plan.tile.kept_inner:
+        cut = min(extent, ROW)
+    else:
+        cut = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
+        if plan.kind == FORWARD_INFERENCE:  # in the order of memory
+            cut = max(cut, min(RUN / (n * itemsize), plan.statistics * plan.count / n / TASKS))
+        for i in range(CYNORM_BN_MASK):
+            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):
+                cut = across(itemsize)  # whole runs of memory that lies the other way round
+        cut = min(cut, extent)
+    if plan.tile.packs and cut > across(itemsize):
+        cut = round_up(ceil_div(extent, ceil_div(extent, across(itemsize))), LINE / itemsize)
+    return round_up(cut, plan.split) if plan.split else cut
+
+
+cdef int64_t wanted_chunks(const plan_t *plan, int64_t itemsize) noexcept nogil:
+    """How many chunks a unit should have, that threads have tasks; their sums are worth adding up."""
+    cdef int64_t unit = plan.cut * plan.tile.blocks * plan.count, rows = plan.count / plan.spread, wanted, power = 1
+    cdef int64_t tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
+    if plan.units >= tasks:
+        return 1
+    wanted = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, rows / CHUNK_ROWS))
+    if not plan.tile.kept_inner:
+        return wanted
+    while 2 * power <= wanted and 4 * power * power * MERGE <= rows:
+        power *= 2  # which as many threads share evenly
+    return power
+
+
+cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
+    """Units, and their chunks: the axes that these enumerate are cut outermost first."""
+    cdef int64_t wanted
+    cdef int i
     plan.repeat = 1
     if plan.statistics == 0 or plan.count == 0:
         return
     join_short_units(plan, itemsize)
-    if kept_inner:
-        least = BLOCK
-        if plan.tile.blocks > 1 and plan.tile.packs == 0 and plan.tile.blocks * n * rows * itemsize <= SHORT_UNIT:
-            least = SHORT_BLOCK
-        if repeats(plan) and (plan.tile.packs == 0 or n <= across):
-            whole = 1
-            while n * whole % 16 or n * whole < least:
-                whole *= 2
-            even = whole
-            while n * even / 2 % 16 == 0 and plan.groups.extent % even:
-                even /= 2
-            if plan.groups.extent % even == 0:  # none is left over
-                whole = even
-            if n * whole * max(itemsize, 4) <= REPEATED << (plan.kind == FORWARD_INFERENCE):
-                plan.repeat = min(plan.groups.extent, whole)
-        plan.cut = min(n, ROW)
-        if plan.spread > 1:
-            want = min(ROW, max(SPREAD_COLUMNS, UNIT / (rows * itemsize))) / plan.spread
-            plan.cut = min(n / plan.spread, max(want / VECTOR, 1) * VECTOR)
-        if plan.repeat > 1 or plan.tile.blocks > 1:  # whole rows
-            plan.cut = n / plan.spread
-    else:
-        want = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
-        if plan.kind == FORWARD_INFERENCE:  # in the order of memory
-            want = max(want, min(RUN / (n * itemsize), plan.statistics * plan.count / n / TASKS))
-        for i in range(CYNORM_BN_MASK):
-            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):
-                want = across  # whole runs of memory that lies the other way round
-        plan.cut = min(want, plan.group.extent)
-    extent = extent_of_statistics(plan)
-    if plan.tile.packs and plan.cut > across:
-        plan.cut = round_up(ceil_div(extent, ceil_div(extent, across)), 64 / itemsize)
-    if plan.split:
-        plan.cut = round_up(plan.cut, plan.split)
-    plan.cuts = ceil_div(extent, plan.cut)
-    plan.units = plan.cuts
+    if plan.tile.kept_inner:
+        plan.repeat = groups_of_a_row(plan, itemsize)
+    plan.cut = statistics_of_a_unit(plan, itemsize)
+    plan.units = plan.cuts = ceil_div(extent_of_statistics(plan), plan.cut)
     for i in range(plan.kepts):
         plan.units *= plan.kept[i].extent
     plan.others = 1
     for i in range(plan.reduceds):
         plan.others *= plan.reduced[i].extent
-
-    unit = plan.cut * plan.tile.blocks * plan.count
-    tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
-    want = 1
-    if plan.units < tasks:
-        want = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, rows / CHUNK_ROWS))
-        if kept_inner:
-            whole = 1  # a power of two, which as many threads share evenly
-            while 2 * whole <= want and 4 * whole * whole * MERGE <= rows:
-                whole *= 2
-            want = whole
-    plan.others_cut = ceil_div(plan.others, min(want, plan.others))
+    wanted = wanted_chunks(plan, itemsize)
+    plan.others_cut = ceil_div(plan.others, min(wanted, plan.others))
     plan.others_cuts = ceil_div(plan.others, plan.others_cut)
-    want = ceil_div(want, plan.others_cuts)
-    plan.groups_cut = min(plan.groups.extent, round_up(ceil_div(plan.groups.extent, want), plan.repeat))
+    wanted = ceil_div(wanted, plan.others_cuts)
+    plan.groups_cut = min(plan.groups.extent, round_up(ceil_div(plan.groups.extent, wanted), plan.repeat))
     plan.groups_cuts = ceil_div(plan.groups.extent, plan.groups_cut)
-    want = ceil_div(want, plan.groups_cuts)
-    plan.row_cut = n
-    if not kept_inner:
-        plan.row_cut = min(n, round_up(ceil_div(n, want), 1024))
-    plan.row_cuts = ceil_div(n, plan.row_cut)
+    wanted = ceil_div(wanted, plan.groups_cuts)
+    plan.row_cut = plan.row.extent
+    if not plan.tile.kept_inner:
+        plan.row_cut = min(plan.row_cut, round_up(ceil_div(plan.row_cut, wanted), ROW_PART))
+    plan.row_cuts = ceil_div(plan.row.extent, plan.row_cut)
     plan.chunks = plan.others_cuts * plan.groups_cuts * plan.row_cuts
 
 
@@ -807,13 +834,31 @@ cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void 
     t.count[2] = min(plan.groups_cut, plan.groups.extent - at)
 
 
+cdef void take_step(const plan_t *plan, cynorm_bn_tile *t, int step, int64_t n, int64_t groups,
+                    int64_t repeat) noexcept nogil:
+    """One step over so many groups, of which `repeat`, of n elements each, are a row."""
+    cdef const cynorm_real_kernels *k = kernels_of(plan)
+    cdef int i
+    t.repeat = repeat
+    t.count[0] = n * repeat
+    t.count[2] = groups / repeat
+    for i in range(VIEWS):
+        t.view[i].stride[2] = plan.groups.stride[i] * repeat
+    if step == SUMS:
+        k.bn_sums(t)
+    elif plan.kind == FORWARD_INFERENCE or t.kept_inner:
+        k.bn_apply(t, NULL)
+    else:  # last group first: its data, summed last, are still in the cache
+        turn(t, &plan.groups, groups - 1)
+        k.bn_apply(t, NULL)
+        turn(t, &plan.groups, 1 - groups)
+
+
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
     """One step over a chunk of a unit."""
     cdef const plan_t *plan = s.plan
-    cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_tile t
     cdef int64_t n, other, end, count, whole, slab, images = 1
-    cdef int i
     cdef bint by_images = plan.tile.kept_inner and plan.tile.packs == 0 and plan.reduceds > 0
     place(s, unit, chunk, sums, scratch, &t)
     n = t.count[0]
@@ -831,31 +876,11 @@ cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *s
             t.count[1] = images = min(end - other, plan.reduced[0].extent - other % plan.reduced[0].extent)
         shift_all(&t, plan.reduced, plan.reduceds, other, 1)
         if whole > 0:
-            t.count[0] = n * plan.repeat
-            t.count[2] = whole / plan.repeat
-            if step == SUMS:
-                k.bn_sums(&t)
-            elif plan.kind == FORWARD_INFERENCE or t.kept_inner:
-                k.bn_apply(&t, NULL)
-            else:  # last group first: its data, summed last, are still in the cache
-                turn(&t, &plan.groups, whole - 1)
-                k.bn_apply(&t, NULL)
-                turn(&t, &plan.groups, 1 - whole)
+            take_step(plan, &t, step, n, whole, plan.repeat)
         if count > whole:
-            t.count[0] = n * (count - whole)
-            t.count[2] = 1
-            t.repeat = count - whole
-            for i in range(VIEWS):
-                t.view[i].stride[2] = plan.groups.stride[i] * t.repeat
             shift(&t, &plan.groups, whole)
-            if step == SUMS:
-                k.bn_sums(&t)
-            else:
-                k.bn_apply(&t, NULL)
+            take_step(plan, &t, step, n, count - whole, count - whole)
             shift(&t, &plan.groups, -whole)
-            t.repeat = plan.repeat
-            for i in range(VIEWS):
-                t.view[i].stride[2] = plan.groups.stride[i] * t.repeat
         if plan.padding and step == COMBINE and unit == plan.units - 1:
             clear_padding(plan, &t, CYNORM_BN_DST, n, count, images)
             clear_padding(plan, &t, CYNORM_BN_DIFF_ADD, n, count, images)
@@ -1247,7 +1272,7 @@ cdef class Problem:
             out[...] = array[:self.channels]
         return given
 
-    cdef int kept(self, object part, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t) except -1:
+    cdef int rows(self, object part, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t) except -1:
         """Fill as many tensors as a part of the workspace has rows, of one real per statistic. Returns their number."""
         cdef int rows, a, i
         cdef int64_t row, step
@@ -1267,6 +1292,67 @@ cdef class Problem:
             t[i] = t[0]
             t[i].data += i * row
         return rows
+
+    cdef object keep(self, Workspace workspace, const cynorm_bn *p, unsigned reduced, bint has_add, bint has_scale,
+                     bint has_shift, cynorm_bn_call *call, kept_t *kept):
+        """Begin a workspace: what the forward call is to leave there. Notes what it was given, and the mask's strides."""
+        cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
+        cdef bint training = call.kind == FORWARD_TRAINING, keeps_shift = False
+        bits = None
+        workspace.begin(src, training)
+        if src.dtype == CYNORM_S8 or p.activation == CYNORM_IDENTITY:  # int8 has no backward
+            pass
+        elif p.activation == CYNORM_RELU:
+            kept.mask = src[0]
+            part = workspace.part("mask", (bn_mask(p, call, kept.mask.strides),), np.dtype(np.uint8))
+            kept.mask.data = address(part)
+            call.data[CYNORM_BN_MASK] = &kept.mask
+            bits = tuple([kept.mask.strides[i] for i in range(src.ndim)])
+        elif has_add or not training or workspace.cache == "always":
+            describe(workspace.part_like("value", src), "workspace", &kept.value)
+            call.data[CYNORM_BN_VALUE] = &kept.value
+        else:
+            keeps_shift = has_shift
+        if training:
+            shape = SHIFT_ROW + keeps_shift, elements_of(call.parameter[MEAN])
+            self.rows(workspace.part("statistics", shape, real_dtype(src.dtype)), src, reduced, kept.row)
+            call.parameter[KEPT_MEAN] = &kept.row[MEAN_ROW]
+            call.parameter[MEAN_LOW] = &kept.row[MEAN_LOW_ROW]
+            call.parameter[RSTD] = &kept.row[RSTD_ROW]
+            if keeps_shift:
+                call.parameter[KEPT_SHIFT] = &kept.row[SHIFT_ROW]
+        workspace.notes = has_add, has_scale, has_shift, bits
+
+    cdef bint recall(self, Workspace workspace, owner, unsigned reduced, bint has_scale, bint has_shift,
+                     cynorm_bn_call *call, kept_t *kept) except -1:
+        """What the forward call has left there, for a backward call like it. Whether it had an `add`."""
+        cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
+        cdef int rows, i
+        workspace.match(owner, src, call.kind == BACKWARD_TRAINING)
+        had_add, had_scale, had_shift, bits = workspace.notes
+        if had_scale and not has_scale:
+            raise ValueError("scale must be given, as it was to the forward call, got None")
+        if has_scale and not had_scale or has_shift and not had_shift:
+            name = "scale" if has_scale and not had_scale else "shift"
+            raise ValueError(f"{name} must be None, as it was in the forward call, got an array")
+        if call.kind == BACKWARD_TRAINING:
+            rows = self.rows(workspace.parts["statistics"], src, reduced, kept.row)
+            if call.parameter[MEAN] == NULL:
+                call.parameter[MEAN] = &kept.row[MEAN_ROW]
+                call.parameter[MEAN_LOW] = &kept.row[MEAN_LOW_ROW]
+                call.parameter[RSTD] = &kept.row[RSTD_ROW]
+            if rows > SHIFT_ROW:
+                call.parameter[SHIFT] = &kept.row[SHIFT_ROW]  # whatever has become of the one given
+        if "mask" in workspace.parts:
+            kept.mask = src[0]
+            kept.mask.data = address(workspace.parts["mask"])
+            for i in range(src.ndim):
+                kept.mask.strides[i] = bits[i]
+            call.data[CYNORM_BN_MASK] = &kept.mask
+        if "value" in workspace.parts:
+            describe(workspace.parts["value"], "workspace", &kept.value)
+            call.data[CYNORM_BN_VALUE] = &kept.value
+        return had_add
 
     def workspace_nbytes(self, shape, dtype, cache, training):
         cdef cynorm_tensor src
@@ -1304,16 +1390,15 @@ cdef class Problem:
     def forward(self, owner, bint training, src, mean, variance, scale, shift, add, out, given_workspace,
                 running_mean, running_variance, double momentum, bint unbiased_running, num_threads):
         cdef Workspace workspace = checked_workspace(given_workspace)
-        cdef cynorm_tensor x, d, a, value, mask
+        cdef cynorm_tensor x, d, a
         cdef cynorm_tensor t[PARAMETERS]
-        cdef cynorm_tensor kept[KEPT]
+        cdef kept_t kept
         cdef cynorm_bn_call call
         cdef cynorm_bn p = self.p
         cdef unsigned reduced
         cdef unsigned *constant = NULL
         cdef int threads = requested_threads(num_threads), status
         cdef int64_t valid
-        cdef bint keeps_shift = False
         memset(&call, 0, sizeof(cynorm_bn_call))
         src = describe(src, "src", &x, not training)
         call.kind = FORWARD_TRAINING if training else FORWARD_INFERENCE
@@ -1358,30 +1443,7 @@ cdef class Problem:
             workspace.acquire()
         try:
             if workspace is not None:
-                workspace.begin(&x, training)
-                if x.dtype == CYNORM_S8:  # which has no backward
-                    pass
-                elif p.activation == CYNORM_RELU:
-                    mask = x
-                    part = workspace.part("mask", (bn_mask(&p, &call, mask.strides),), np.dtype(np.uint8))
-                    mask.data = address(part)
-                    call.data[CYNORM_BN_MASK] = &mask
-                    workspace.notes = tuple([mask.strides[i] for i in range(x.ndim)])
-                elif p.activation != CYNORM_IDENTITY:
-                    if add is not None or not training or workspace.cache == "always":
-                        describe(workspace.part_like("value", &x), "workspace", &value)
-                        call.data[CYNORM_BN_VALUE] = &value
-                    else:
-                        keeps_shift = shift is not None
-                if training:
-                    shape = SHIFT_ROW + keeps_shift, elements_of(&t[MEAN])
-                    self.kept(workspace.part("statistics", shape, real_dtype(x.dtype)), &x, reduced, kept)
-                    call.parameter[KEPT_MEAN] = &kept[MEAN_ROW]
-                    call.parameter[MEAN_LOW] = &kept[MEAN_LOW_ROW]
-                    call.parameter[RSTD] = &kept[RSTD_ROW]
-                    if keeps_shift:
-                        call.parameter[KEPT_SHIFT] = &kept[SHIFT_ROW]
-                workspace.notes = add is not None, scale is not None, shift is not None, workspace.notes
+                self.keep(workspace, &p, reduced, add is not None, scale is not None, shift is not None, &call, &kept)
             with nogil:
                 status = bn_run(&p, &call, valid, threads)
             check_memory(status)
@@ -1403,13 +1465,14 @@ cdef class Problem:
     def backward(self, owner, bint training, diff_dst, src, mean, variance, scale, shift, given_workspace, out,
                  out_scale, out_shift, out_add, num_threads):
         cdef Workspace workspace = checked_workspace(given_workspace)
-        cdef cynorm_tensor x, g, d, e, value, mask
+        cdef cynorm_tensor x, g, d, e
         cdef cynorm_tensor t[PARAMETERS]
-        cdef cynorm_tensor kept[KEPT]
+        cdef kept_t kept
         cdef cynorm_bn_call call
         cdef unsigned reduced
-        cdef int threads = requested_threads(num_threads), status, rows
+        cdef int threads = requested_threads(num_threads), status
         cdef int64_t valid
+        cdef bint has_add
         add = None
         given_mean, given_variance = mean, variance
         memset(&call, 0, sizeof(cynorm_bn_call))
@@ -1458,30 +1521,7 @@ cdef class Problem:
             workspace.acquire()
         try:
             if workspace is not None:
-                workspace.match(owner, &x, training)
-                has_add, has_scale, has_shift, bits = workspace.notes
-                if has_scale and scale is None:
-                    raise ValueError("scale must be given, as it was to the forward call, got None")
-                if scale is not None and not has_scale or shift is not None and not has_shift:
-                    name = "shift" if scale is None or has_scale else "scale"
-                    raise ValueError(f"{name} must be None, as it was in the forward call, got an array")
-                if training:
-                    rows = self.kept(workspace.parts["statistics"], &x, reduced, kept)
-                    if mean is None:
-                        call.parameter[MEAN] = &kept[MEAN_ROW]
-                        call.parameter[MEAN_LOW] = &kept[MEAN_LOW_ROW]
-                        call.parameter[RSTD] = &kept[RSTD_ROW]
-                    if rows > SHIFT_ROW:
-                        call.parameter[SHIFT] = &kept[SHIFT_ROW]  # whatever has become of the one given
-                if "mask" in workspace.parts:
-                    mask = x
-                    mask.data = address(workspace.parts["mask"])
-                    for i in range(x.ndim):
-                        mask.strides[i] = bits[i]
-                    call.data[CYNORM_BN_MASK] = &mask
-                if "value" in workspace.parts:
-                    describe(workspace.parts["value"], "workspace", &value)
-                    call.data[CYNORM_BN_VALUE] = &value
+                has_add = self.recall(workspace, owner, reduced, scale is not None, shift is not None, &call, &kept)
                 if out_add is not None and not has_add:
                     raise ValueError("out_add must be None after a forward call without add, got an array")
                 if has_add:

@@ -77,13 +77,20 @@ ctypedef struct plan_t:
     bint joint                      # levels 0 and 1 are one windowed axis: blocked channels
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
     int64_t cuts[4]                 # how many such
-    int64_t tiles, wanted           # how many there are, how many the threads would like
+    int64_t tiles, wanted           # how many there are, how many the threads would like,
+    int team                        # of which there are so many
     bint parts_first                # a tile is followed by the same part of the next run, not by the run's next part
     bint cached                     # tensors so small that they stay in the cache
     int overwritten                 # DST or OMEGA, where that is a tensor which the call reads; else -1
     int64_t padding                 # channels behind the last one of a row that are zeros in dst
     bint backward
     const char *traversal
+
+# What is known while levels are cut, one after another: elements of a slab, tiles, entries of levels that are not cut yet.
+ctypedef struct cutting_t:
+    int64_t length, tiles, uncut
+    int64_t windows                 # a part of the stream is at least as long as so many
+    bint by_columns, whole          # which loops serve; whether these are many times as fast where level 0 is not cut
 
 # A strip of memory, of levels 0, 1, 2 and the stream.
 ctypedef struct strip_t:
@@ -395,21 +402,25 @@ cdef void cut_stream(plan_t *plan, int64_t parts, int64_t windows) noexcept nogi
         set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
 
 
+cdef void set_team(plan_t *plan, int team) noexcept nogil:
+    plan.team = team
+    plan.wanted = TILES * team if team > 1 else 1
+
+
 cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
     """How many parts of each plane go by columns, where planes stay in the cache: one, or as many as give all threads
     the same number. A core fetches by itself what is as far behind a column as its slabs are apart, and lines after
     each row's part: what another thread writes there, it has to fetch back. So a thread has the same part of all
     planes where a plane's lines are more of these than those at the ends of parts; and no more threads are wanted than
     have enough to do."""
-    cdef int64_t parts = 1, lines = plan.level[0].extent / line_of(plan), slabs = plan.streamed.extent * planes, threads
-    plan.wanted = min(plan.wanted, TILES * max(1, slabs * lines / THREAD_LINES))
-    threads = max(1, plan.wanted / TILES)
+    cdef int64_t parts = 1, lines = plan.level[0].extent / line_of(plan), slabs = plan.streamed.extent * planes
+    set_team(plan, min(plan.team, max(1, slabs * lines / THREAD_LINES)))
     if planes >= plan.wanted:
         return 1
     plan.parts_first = 3 * slabs < 16 * lines  # lines after each row's part, lines of as many slabs after a plane
     if plan.parts_first:
-        parts = threads
-    while planes * parts % threads:
+        parts = plan.team
+    while planes * parts % plan.team:
         parts += 1
     return min(parts, max(1, lines / PART_LINES))
 
@@ -431,91 +442,105 @@ cdef bint in_trees(const plan_t *plan) noexcept nogil:
     return kernels_of(plan).lrn_taken_by(&t) == CYNORM_LRN_COLUMNS
 
 
-cdef void choose_cuts(plan_t *plan) noexcept nogil:
-    """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and in place only for
-    scratch, its parts one after another: each overwrites what its neighbour still has to read."""
-    cdef bint in_place = plan.overwritten >= 0
+cdef void cut_beside_windows(plan_t *plan, const cutting_t *c) noexcept nogil:
+    """Level 0, channels, where windows lie over space: whole runs of memory where the slab stays small, and a part for
+    each thread, at least, where the stream cannot be cut into as many."""
+    cdef int64_t extent = plan.level[0].extent, pieces = 1
+    if not c.whole:
+        pieces = max(1, extent / max(VECTOR, SLAB / c.length))
+    if pieces > 1:
+        set_cut(plan, 0, whole_vectors(ceil_div(extent, pieces)))
+    pieces = ceil_div(plan.team, c.tiles * (c.uncut / extent))
+    if plan.overwritten >= 0 or stream_parts(plan, c.windows) < pieces:
+        set_cut(plan, 0, min(plan.cut[0], whole_vectors(ceil_div(extent, pieces))))
+
+
+cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
+    """A level without windows: as long as a run should be, but at least the wanted tiles."""
+    cdef int64_t extent = plan.level[which].extent, run, pieces, others = c.tiles * c.uncut
+    if plan.streamed.extent == 1 and plan.tile.grouped < 0 and extent > 1:
+        group_level(plan, which, c.length, c.tiles)
+        return
+    run = max(1, run_length(plan) * (times_as_long(plan) if which == 0 else 1) / c.length)
+    if which == 0 and c.by_columns:
+        run = extent
+    pieces = ceil_div(extent, run)
+    if which == 0 and c.by_columns and plan.cached:
+        pieces = column_parts(plan, others)
+    elif pieces * others < plan.wanted:
+        # first a part of the channels for each thread: runs of all would have all threads at work in each plane
+        if which == 0 and plan.overwritten < 0 and not c.by_columns and others < plan.team:
+            cut_stream(plan, ceil_div(plan.team, others), 6)
+            c.tiles *= plan.cuts[3]
+            others *= plan.cuts[3]
+        pieces = min(ceil_div(plan.wanted, others), ceil_div(extent, max(1, VECTOR * 8 / c.length)))
+    run = ceil_div(extent, pieces)
+    if which == 0 and pieces > 1:
+        run = round_up(run, line_of(plan)) if c.by_columns else whole_vectors(run)
+    set_cut(plan, which, run)
+
+
+cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
+    """Levels without windows, then those with, are halved until what a tile keeps is no more."""
+    cdef int64_t window
     cdef int i
-    cdef int64_t length = 1, window, pieces, others = 1, beyond = 1, windows = 4, most = SCRATCH
-    cdef int taken_by
-    cdef bint by_columns, whole
-    for i in range(3):
-        set_cut(plan, i, plan.level[i].extent)
-        if plan.level[i].windowed:
-            length *= plan.level[i].extent
-        else:
-            beyond *= plan.level[i].extent
-    set_cut(plan, 3, plan.streamed.extent)
-    set_slab(plan)
-    plan.tile.trees = in_trees(plan)
-    taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
-    by_columns = taken_by == CYNORM_LRN_COLUMNS
-    # channels of pixels: what takes cut ones is several times as slow, or has dst leave by parts of lines
-    whole = taken_by == CYNORM_LRN_CHANNELS and not too_much_scratch(plan, SCRATCH_MOST)
-    if whole:
-        most = SCRATCH_MOST
-    for i in range(plan.outers):
-        others *= plan.outer[i].extent
-    # channels beside a window over space: whole runs of memory where the slab stays small
-    if not plan.level[0].windowed and length > 1:
-        pieces = 1 if whole else max(1, plan.level[0].extent / max(VECTOR, SLAB / length))
-        if pieces > 1:
-            set_cut(plan, 0, whole_vectors(ceil_div(plan.level[0].extent, pieces)))
-        # a part for each thread, at least, where the stream cannot be cut into as many: even if more of it is then
-        # worked on twice, where all threads would write to the same lines, in the cache
-        pieces = ceil_div(plan.wanted, TILES * others * (beyond / plan.level[0].extent))
-        if plan.cached and not begins_at_lines(plan):
-            windows = 2
-        if in_place or stream_parts(plan, windows) < pieces:
-            set_cut(plan, 0, min(plan.cut[0], whole_vectors(ceil_div(plan.level[0].extent, pieces))))
-        length *= plan.cut[0]
-        others *= plan.cuts[0]
-    # other independent levels: as long as a run should be, but at least the wanted tiles
-    for i in range(3):
-        if plan.level[i].windowed:
-            continue
-        beyond /= plan.level[i].extent
-        if i == 0 and length > 1:
-            continue
-        if plan.streamed.extent == 1 and plan.tile.grouped < 0 and plan.level[i].extent > 1:
-            group_level(plan, i, length, others)
-        else:
-            window = max(1, run_length(plan) * (times_as_long(plan) if i == 0 else 1) / length)
-            if i == 0 and by_columns:
-                window = plan.level[0].extent
-            pieces = ceil_div(plan.level[i].extent, window)
-            if i == 0 and by_columns and plan.cached:
-                pieces = column_parts(plan, others * beyond)
-            elif pieces * others * beyond < plan.wanted:
-                # first a part of the channels for each thread: runs of all would have all threads at work in each plane
-                if i == 0 and not in_place and not by_columns and others * beyond * TILES < plan.wanted:
-                    cut_stream(plan, ceil_div(plan.wanted, others * beyond * TILES), 6)
-                    others *= plan.cuts[3]
-                pieces = ceil_div(plan.wanted, others * beyond)
-                window = max(1, VECTOR * 8 / length)
-                pieces = min(pieces, ceil_div(plan.level[i].extent, window))
-            window = ceil_div(plan.level[i].extent, pieces)
-            if i == 0 and pieces > 1:
-                window = round_up(window, line_of(plan)) if by_columns else whole_vectors(window)
-            set_cut(plan, i, window)
-        length *= plan.cut[i]
-        others *= plan.cuts[i]
     for i in range(2, -1, -1):
         while (not plan.level[i].windowed and plan.tile.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
                and too_much_scratch(plan, most)):
             set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
-    if in_place or plan.joint:
+    if plan.overwritten >= 0 or plan.joint:
         most = SCRATCH_MOST
     for i in range(2, 0 if plan.joint else -1, -1):
         window = entries_of(plan, plan.level[i].left + plan.level[i].right)
         while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan, most):
             set_cut(plan, i, ceil_div(plan.cut[i], 2))
             plan.tile.cut = True
+
+
+cdef void choose_cuts(plan_t *plan) noexcept nogil:
+    """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and in place only for
+    scratch, its parts one after another: each overwrites what its neighbour still has to read."""
+    cdef bint in_place = plan.overwritten >= 0
+    cdef int i, taken_by
+    cdef bint beside
+    cdef cutting_t c
+    c.length = c.tiles = c.uncut = 1
+    for i in range(3):
+        set_cut(plan, i, plan.level[i].extent)
+        if plan.level[i].windowed:
+            c.length *= plan.level[i].extent
+        else:
+            c.uncut *= plan.level[i].extent
+    for i in range(plan.outers):
+        c.tiles *= plan.outer[i].extent
+    set_cut(plan, 3, plan.streamed.extent)
+    set_slab(plan)
+    plan.tile.trees = in_trees(plan)
+    taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
+    c.by_columns = taken_by == CYNORM_LRN_COLUMNS
+    # channels of pixels: what takes cut ones is several times as slow, or has dst leave by parts of lines
+    c.whole = taken_by == CYNORM_LRN_CHANNELS and not too_much_scratch(plan, SCRATCH_MOST)
+    beside = not plan.level[0].windowed and c.length > 1
+    # parts as short as two windows, more of which is worked on twice, where all threads would write to the same lines
+    c.windows = 2 if beside and plan.cached and not begins_at_lines(plan) else 4
+    if beside:
+        cut_beside_windows(plan, &c)
+        c.length *= plan.cut[0]
+        c.tiles *= plan.cuts[0]
+    for i in range(3):
+        if plan.level[i].windowed:
+            continue
+        c.uncut /= plan.level[i].extent
+        if i > 0 or not beside:
+            cut_level(plan, i, &c)
+            c.length *= plan.cut[i]
+            c.tiles *= plan.cuts[i]
+    cut_to_scratch(plan, SCRATCH_MOST if c.whole else SCRATCH)
     if not in_place and not plan.joint:
-        if others < plan.wanted and not (by_columns and plan.cached):
-            cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], others), 4)
-        if windows < 4 and others * plan.cuts[3] * TILES < plan.wanted:  # one for each thread
-            cut_stream(plan, ceil_div(plan.wanted, others * TILES), windows)
+        if c.tiles < plan.wanted and not (c.by_columns and plan.cached):
+            cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], c.tiles), 4)
+        if c.windows < 4 and c.tiles * plan.cuts[3] < plan.team:  # one for each thread
+            cut_stream(plan, ceil_div(plan.team, c.tiles), c.windows)
     set_slab(plan)
     plan.tiles = count_tiles(plan)
 
@@ -552,7 +577,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
         plan.level[i].extent = 1
     plan.streamed.extent = 1
     plan.backward = backward
-    plan.wanted = TILES * team if team > 1 else 1
+    set_team(plan, team)
     t.grouped = -1
     t.src.dtype = views[SRC].dtype
     t.k = p.k
@@ -805,7 +830,7 @@ cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
 
 cdef int run_plan(const plan_t *plan) noexcept nogil:
     """All tiles of a plan; -1 where memory cannot be had."""
-    cdef int team = max(1, min(plan.wanted / TILES, plan.tiles))
+    cdef int team = min(plan.team, plan.tiles)
     cdef int status = 0
     cdef int *failed = &status
     cdef tasks_t tiles
