@@ -50,9 +50,14 @@ class BuildExt(build_ext):
         super().build_extension(ext)
 
     def compile_kernels(self, name, bits, depends):
+        sources, output = [f"cynorm/kernels/{name}.c"], os.path.join(self.build_temp, f"f{bits}")
+        objects = self.compiler.object_filenames(sources, output_dir=output)
+        newest = max(map(os.path.getmtime, [*sources, *depends, "setup.py"]))
+        if not self.force and all(os.path.exists(path) and os.path.getmtime(path) > newest for path in objects):
+            return objects  # the compiler would not look
         return self.compiler.compile(
-            [f"cynorm/kernels/{name}.c"], output_dir=os.path.join(self.build_temp, f"f{bits}"), include_dirs=["include"],
-            macros=[("CYNORM_KERNELS", str(bits))], extra_postargs=C_FLAGS + KERNELS[name] + KERNEL_FLAGS, depends=depends)
+            sources, output_dir=output, include_dirs=["include"], macros=[("CYNORM_KERNELS", str(bits))],
+            extra_postargs=C_FLAGS + KERNELS[name] + KERNEL_FLAGS, depends=depends)
 
 
 class BuildPy(build_py):
