@@ -1,5 +1,6 @@
 """Builds the extension modules; everything else is in pyproject.toml."""
 
+import multiprocessing
 import os
 import platform
 import sys
@@ -18,11 +19,14 @@ KERNELS = {"baseline": []}
 if X86:
     KERNELS["x86_64_v3"] = ["-march=x86-64-v3"]
     KERNELS["x86_64_v4"] = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
+if sys.platform == "darwin":  # where one call may compile for both architectures
+    KERNELS = {name: [part for flag in flags for part in ("-Xarch_x86_64", flag)] for name, flags in KERNELS.items()}
 
 # No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
-C_FLAGS = ["-O3", "-std=gnu11", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-# Where variables live, in some two thousand loops, takes as long to write down as to compile them, and ten times the room.
-KERNEL_FLAGS = ["-g0", "-Wno-psabi"]
+# No -g, which Python's own flags have: where variables live, in some two thousand loops, takes as long to write down as to
+# compile them, and ten times the room; and modules would hold the names of the directories that they were built in.
+C_FLAGS = ["-O3", "-g0", "-std=gnu11", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+KERNEL_FLAGS = ["-Wno-psabi"]
 MODULES = ("_dispatch", "_interop", "_tensor", "_workspace", "_bandwidth", "_lrn", "_batch_norm", "_api")
 THREADED = ("_dispatch", "_bandwidth", "_lrn", "_batch_norm")
 
@@ -75,7 +79,7 @@ def recorded_flags():
     return '"' + "; ".join(f"{name}: {' '.join(flags)}" for name, flags in rows.items()) + '"'
 
 
-HEADERS = [f"include/cynorm/{name}" for name in sorted(os.listdir("include/cynorm"))]
+HEADERS = [*(f"include/cynorm/{name}" for name in sorted(os.listdir("include/cynorm"))), "cynorm/kernels/tables.h"]
 compile_flags, link_flags = openmp()
 extensions = [
     Extension(
@@ -83,7 +87,8 @@ extensions = [
         [f"cynorm/{name}.pyx"],
         include_dirs=["include", "cynorm", numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION"),
-                       ("CYNORM_FLAGS", recorded_flags())],
+                       ("CYNORM_FLAGS", recorded_flags()),
+                       *([("MS_WIN64", "")] if sys.platform == "win32" else [])],  # older pyconfig.h: for MSVC alone
         extra_compile_args=C_FLAGS + (compile_flags if name in THREADED else []),
         extra_link_args=link_flags if name in THREADED else [],
         libraries=[] if sys.platform == "win32" else ["m"],
@@ -91,9 +96,11 @@ extensions = [
     )
     for name in MODULES
 ]
+# Other ways to start a process would run this file in each.
+PROCESSES = 2 if multiprocessing.get_start_method() == "fork" else 0
 # Safe without the GIL: kernel table, thread count and bfloat16's number are words of their own, a Workspace has a lock.
 directives = {"freethreading_compatible": True}
 setup(
-    ext_modules=cythonize(extensions, nthreads=2, compiler_directives=directives),
+    ext_modules=cythonize(extensions, nthreads=PROCESSES, compiler_directives=directives),
     cmdclass={"build_ext": BuildExt, "build_py": BuildPy},
 )

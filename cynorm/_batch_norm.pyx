@@ -420,8 +420,8 @@ cdef int64_t across(int64_t itemsize) noexcept nogil:
 
 
 cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogil:
-    """How many groups of kept rows, which follow on, are taken as one row: as many as make whole vectors, if none is left
-    over, and if coefficients, which are repeated as well, stay in the first-level cache."""
+    """How many groups of kept rows, which follow on, are taken as one row: as many as make whole vectors, if
+    coefficients, which are repeated as well, stay in the first-level cache; fewer, if none is left over then."""
     cdef int64_t n = plan.row.extent, groups = plan.groups.extent, least = BLOCK, repeat = 1, fewer
     cdef int64_t most = REPEATED << (plan.kind == FORWARD_INFERENCE)
     if not repeats(plan) or plan.tile.packs and n > across(itemsize):
@@ -1295,7 +1295,8 @@ cdef class Problem:
 
     cdef object keep(self, Workspace workspace, const cynorm_bn *p, unsigned reduced, bint has_add, bint has_scale,
                      bint has_shift, cynorm_bn_call *call, kept_t *kept):
-        """Begin a workspace: what the forward call is to leave there. Notes what it was given, and the mask's strides."""
+        """Begin a workspace: what the forward call is to leave there. Notes what that was given, and the mask's
+        strides."""
         cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
         cdef bint training = call.kind == FORWARD_TRAINING, keeps_shift = False
         bits = None

@@ -86,7 +86,7 @@ ctypedef struct plan_t:
     bint backward
     const char *traversal
 
-# What is known while levels are cut, one after another: elements of a slab, tiles, entries of levels that are not cut yet.
+# What is known while levels are cut, one after another: elements of a slab, tiles, entries of levels not cut yet.
 ctypedef struct cutting_t:
     int64_t length, tiles, uncut
     int64_t windows                 # a part of the stream is at least as long as so many

@@ -6,16 +6,25 @@ extern const cynorm_kernels cynorm_kernels_baseline;
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
+
 extern const cynorm_kernels cynorm_kernels_x86_64_v3, cynorm_kernels_x86_64_v4;
 
 static const cynorm_kernels *const cynorm_tables[] = {&cynorm_kernels_x86_64_v4, &cynorm_kernels_x86_64_v3,
                                                       &cynorm_kernels_baseline};
 
+/* What x86-64-v3 has beside AVX2 and compilers' runtimes have no common name for. */
+static int cynorm_has_rest_of_v3(void) {
+    unsigned a, b, basic, extended, d;
+    return __get_cpuid(1, &a, &b, &basic, &d) && basic & bit_F16C && basic & bit_MOVBE &&
+           __get_cpuid(0x80000001, &a, &b, &extended, &d) && extended & bit_LZCNT;
+}
+
 /* The compiler's runtime asks XGETBV too: an AVX that the OS does not save counts as absent. */
 static int cynorm_table_runs(int i) {
     __builtin_cpu_init();
-    int v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-             __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    int v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+             __builtin_cpu_supports("bmi2") && cynorm_has_rest_of_v3();
     if (i == 0)
         return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
