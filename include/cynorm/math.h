@@ -43,7 +43,11 @@ static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp)(x)
 #undef CYNORM_MM
 #else
 static inline vec FN(fma)(vec a, vec b, vec c) {
-#ifdef __FP_FAST_FMA
+#if defined(__aarch64__) && CYNORM_DOUBLE /* where GCC makes scalars of a fifth of such loops over lanes as below */
+    return (vec)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+#elif defined(__aarch64__)
+    return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#elif defined(__FP_FAST_FMA)
     vec sum = c;
     for (int i = 0; i < VL; i++) sum[i] = CYNORM_DOUBLE ? __builtin_fma(a[i], b[i], c[i]) : __builtin_fmaf(a[i], b[i], c[i]);
     return sum;
