@@ -19,7 +19,7 @@ KERNELS = {"baseline": []}
 if X86:
     KERNELS["x86_64_v3"] = ["-march=x86-64-v3"]
     KERNELS["x86_64_v4"] = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
-if sys.platform == "darwin":  # where one call may compile for both architectures
+if sys.platform == "darwin":  # where, on an Intel Mac, one call may compile for both architectures
     KERNELS = {name: [part for flag in flags for part in ("-Xarch_x86_64", flag)] for name, flags in KERNELS.items()}
 
 # No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
@@ -51,12 +51,13 @@ class BuildExt(build_ext):
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 for paths in pool.map(lambda each: self.compile_kernels(*each, ext.depends), objects):
                     ext.extra_objects += paths
+            ext.depends = [*ext.depends, *ext.extra_objects]  # else what is linked already would stay
         super().build_extension(ext)
 
     def compile_kernels(self, name, bits, depends):
         sources, output = [f"cynorm/kernels/{name}.c"], os.path.join(self.build_temp, f"f{bits}")
         objects = self.compiler.object_filenames(sources, output_dir=output)
-        newest = max(map(os.path.getmtime, [*sources, *depends, "setup.py"]))
+        newest = max(map(os.path.getmtime, [*sources, *depends]))
         if not self.force and all(os.path.exists(path) and os.path.getmtime(path) > newest for path in objects):
             return objects  # the compiler would not look
         return self.compiler.compile(
@@ -92,7 +93,7 @@ extensions = [
         extra_compile_args=C_FLAGS + (compile_flags if name in THREADED else []),
         extra_link_args=link_flags if name in THREADED else [],
         libraries=[] if sys.platform == "win32" else ["m"],
-        depends=HEADERS,
+        depends=[*HEADERS, "setup.py"],
     )
     for name in MODULES
 ]

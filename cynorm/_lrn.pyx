@@ -402,11 +402,6 @@ cdef void cut_stream(plan_t *plan, int64_t parts, int64_t windows) noexcept nogi
         set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
 
 
-cdef void set_team(plan_t *plan, int team) noexcept nogil:
-    plan.team = team
-    plan.wanted = TILES * team if team > 1 else 1
-
-
 cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
     """How many parts of each plane go by columns, where planes stay in the cache: one, or as many as give all threads
     the same number. A core fetches by itself what is as far behind a column as its slabs are apart, and lines after
@@ -414,7 +409,8 @@ cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
     planes where a plane's lines are more of these than those at the ends of parts; and no more threads are wanted than
     have enough to do."""
     cdef int64_t parts = 1, lines = plan.level[0].extent / line_of(plan), slabs = plan.streamed.extent * planes
-    set_team(plan, min(plan.team, max(1, slabs * lines / THREAD_LINES)))
+    plan.team = min(plan.team, max(1, slabs * lines / THREAD_LINES))
+    plan.wanted = min(plan.wanted, TILES * plan.team)
     if planes >= plan.wanted:
         return 1
     plan.parts_first = 3 * slabs < 16 * lines  # lines after each row's part, lines of as many slabs after a plane
@@ -577,7 +573,8 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
         plan.level[i].extent = 1
     plan.streamed.extent = 1
     plan.backward = backward
-    set_team(plan, team)
+    plan.team = team
+    plan.wanted = TILES * team if team > 1 else 1
     t.grouped = -1
     t.src.dtype = views[SRC].dtype
     t.k = p.k

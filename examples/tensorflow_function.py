@@ -25,7 +25,8 @@ def called(function: Callable[..., Any], tensors: list[Tensor], like: list[Tenso
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def batch_norm(src: Tensor, scale: Tensor, shift: Tensor) -> Any:
-    """dst, mean and variance in training. Backward takes the statistics back: no workspace has to outlive a graph's call."""
+    """dst, mean and variance in training; gradients flow through dst alone, once. Backward takes the statistics back: no
+    workspace has to outlive a graph's call."""
     dst, mean, variance = called(BN.forward_training, [src, scale, shift], [src, scale, scale])
 
     def gradient(diff_dst: Tensor, *_: Tensor) -> list[Tensor]:
