@@ -981,7 +981,7 @@ cdef int run_share(const state_t *shared, int me, int team) noexcept nogil:
     cdef state_t s
     cdef uint64_t own = cynorm_float_mode()
     cdef int64_t sums_bytes = shared.plan.sums_bytes if shared.sums == NULL else 0
-    cdef void *scratch = malloc(scratch_bytes(shared.plan) + 64 + sums_bytes)
+    cdef void *scratch = malloc(scratch_bytes(shared.plan) + LINE + sums_bytes)
     if team > 1:  # copies: the thread that called writes to its stack, next to what is shared
         memmove(&plan, shared.plan, sizeof(plan_t))
         memmove(&s, shared, sizeof(state_t))
@@ -1073,12 +1073,12 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     s.sums = NULL
     # load_row writes whole vectors, and coefficients are read so
     size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
-    one = round_up((plan.statistics + 16) * size, 64)
-    each = round_up((plan.statistics * plan.repeat * plan.spread + 16) * size, 64)
+    one = round_up((plan.statistics + VECTOR) * size, LINE)
+    each = round_up((plan.statistics * plan.repeat * plan.spread + VECTOR) * size, LINE)
     for i in range(ARRAYS if backward else DIFF_SCALE):
         start[i] = at
         at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
-    memory = <char *>calloc(at + 64, 1)
+    memory = <char *>calloc(at + LINE, 1)
     if memory == NULL:
         return -1
     for i in range(ARRAYS if backward else DIFF_SCALE):
@@ -1093,7 +1093,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
             load_parameter(&s, call.data[CYNORM_BN_SRC], CENTER)
             repeat_rows(&plan, s.array[CENTER])
         if plan.chunks > 1 and call.kind != FORWARD_INFERENCE:
-            sums = <char *>malloc(plan.units * plan.chunks * plan.sums_bytes + 64)
+            sums = <char *>malloc(plan.units * plan.chunks * plan.sums_bytes + LINE)
             if sums == NULL:
                 free(memory)
                 return -1

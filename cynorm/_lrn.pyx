@@ -845,7 +845,7 @@ cdef int run_plan(const plan_t *plan) noexcept nogil:
 
 cdef int run_share(const plan_t *plan, const tasks_t *tiles, int me, int team) noexcept nogil:
     """One thread's part; -1 where memory for scratch cannot be had."""
-    cdef void *scratch = malloc(scratch_of(plan) + 64)
+    cdef void *scratch = malloc(scratch_of(plan) + LINE)
     cdef uint64_t own = cynorm_float_mode()
     cdef int64_t i
     cdef int passed = 0
