@@ -1140,6 +1140,62 @@ def test_infinity_in_every_layout_and_dtype(dtype, region, layout):
     assert_backward(to_canonical(diff_src, layout, channels), diff_dst, src, **parameters)
 
 
+@each_dtype
+@each_region
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("local_size", [3, 5])
+@pytest.mark.parametrize("value", [np.inf, 0.0], ids=str)
+def test_powers_to_mend_in_any_vector(value, local_size, layout, region, dtype, isa):
+    """Loops leave off where a power is to be mended, of an infinity or of 0, and go on behind it."""
+    parameters = {"local_size": local_size, "alpha": 1.0, "k": 1.0 if value else 0.0, "region": region}
+    lrn = cynorm.LRN(layout=layout, **parameters)
+    src, diff_dst = draw_pair((1, 19, 5, 75), dtype)
+    clean = (np.sign(src) * (1 + np.abs(src))).astype(dtype)
+
+    def run(src):
+        memory, diff = from_canonical(src, layout), from_canonical(diff_dst, layout)
+        return to_canonical(lrn.forward(memory), layout), to_canonical(lrn.backward(diff, memory), layout)
+
+    clean_dst, clean_diff = run(clean)
+    for places in ([0], [40], [31, 32, 33], [0, 16, 17, 50, 74], [68, 74], list(range(0, 75, 7))):
+        where = (0, 9, 2, places)
+        if not value:  # a zero is mended only where the whole window is zero
+            where = (0, slice(None), 2, places) if region == "across_channels" else (0, places[0] % 19)
+        src = clean.copy()
+        src[where] = value
+        dst, diff_src = run(src)
+        assert_forward(dst, src, **parameters)
+        assert_backward(diff_src, diff_dst, src, **parameters)
+        reached = lrn_reach(where, src.shape, local_size, region, "onednn")
+        assert_same_bits(dst[~reached], clean_dst[~reached], "outside the windows")
+        reached = lrn_reach(where, src.shape, local_size, region, "onednn", backward="src")
+        assert_same_bits(diff_src[~reached], clean_diff[~reached], "outside the windows, backward")
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@each_region
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=lambda dtype: dtype.__name__)
+def test_powers_to_mend_past_the_cache(dtype, region, layout, isa):
+    """The same, in a tensor whose results bypass the cache."""
+    shape, local_size = (2, 32, 182, 183), 5
+    rng = np.random.default_rng(0)
+    clean, diff_dst = (rng.standard_normal(shape, np.float32).astype(dtype) for _ in range(2))
+    where = tuple(rng.integers(0, extent, 40) for extent in shape)
+    src = clean.copy()
+    src[where] = np.inf
+    lrn = cynorm.LRN(local_size, alpha=1.0, layout=layout, region=region)
+    results = [
+        [to_canonical(result, layout) for result in (lrn.forward(memory), lrn.backward(diff, memory))]
+        for memory, diff in ([from_canonical(array, layout) for array in (each, diff_dst)] for each in (clean, src))
+    ]
+    for backward, (whole, spoilt) in zip((None, "src"), zip(*results, strict=True), strict=True):
+        reached = lrn_reach(where, shape, local_size, region, "onednn", backward=backward)
+        assert_same_bits(spoilt[~reached], whole[~reached], f"outside the windows, {backward}")
+    dst = results[1][0]
+    mended = lrn_reach(where, shape, local_size, region, "onednn") & np.isfinite(src)
+    assert np.isnan(dst[where]).all() and (dst[mended] == 0).all()
+
+
 @pytest.mark.parametrize("alpha, size", [(1.0, 1e18), (1e-4, 1e18), (1e-30, 1e18), (1e20, 1e8), (1e30, 1e-3)])
 @pytest.mark.parametrize("diff_size", [1, 1e-6], ids="diff{}".format)
 def test_all_huge(alpha, size, diff_size, isa):

@@ -61,19 +61,19 @@ CYNORM_INLINE vec FN(omega_of)(const coefficients *q, vec sum, int64_t n) {
     return FN(part)(FN(fma)(q->alpha, sum, q->k), FN(splat)(1), n);
 }
 
-/* t, scaled, and diff_dst * omega^-beta, of n vectors; y is the dst given, or NULL. What cancels needs more than
- * storage's precision. */
+/* t, scaled, and diff_dst * omega^-beta, of n vectors; y is the dst given, or NULL; estimates: as of times_powers. What cancels
+ * needs more than storage's precision. */
 CYNORM_INLINE void FN(terms_of)(const coefficients *q, vec *term, const vec *omega, const vec *g, const vec *x,
-                                const vec *y, int n, int kind, vec *weighted) {
+                                const vec *y, int n, int kind, vec *weighted, vec *estimates) {
     vec reciprocal[CYNORM_TOGETHER];
-    FN(times_powers)(weighted, g, omega, n, kind, q->beta, CYNORM_COMPUTE, reciprocal);
+    FN(times_powers)(weighted, g, omega, n, kind, q->beta, CYNORM_COMPUTE, reciprocal, estimates);
     CYNORM_EACH term[k] = (y ? g[k] : weighted[k]) * ((y ? y[k] : x[k]) * reciprocal[k] * q->scale);
 }
 
 CYNORM_INLINE vec FN(term_of)(const coefficients *q, vec omega, vec g, vec x, const vec *y, int kind,
                               vec *weighted) {
     vec term;
-    FN(terms_of)(q, &term, &omega, &g, &x, y, 1, kind, weighted);
+    FN(terms_of)(q, &term, &omega, &g, &x, y, 1, kind, weighted, NULL);
     return term;
 }
 

@@ -48,11 +48,16 @@ CYNORM_INLINE void FN(leave)(const block_t *b, leaving_t *l, int j, int64_t at, 
     else FN(put_part)(b->dst[j] + at, v, dtype, n, way == CYNORM_BLOCKS_ANY && b->streaming, part, &l->even[j]);
 }
 
-/* `together`: of how many slabs powers are taken at once. */
+/* Steps from one on, as long as no power is to be mended (CYNORM_UNMENDED); returns how many there are before that one. */
+typedef int64_t FN(cynorm_steps)(const block_t *, int64_t step);
 
-/* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before */
-CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind,
-                                     int together, int part, leaving_t *l, int way) {
+/* dst of slabs c to c+3, and squares kept for the next block, that wait until it is known whether a power is to be mended */
+typedef struct { vec out[CYNORM_BLOCK], kept[CYNORM_REACH]; } waiting_t;
+
+/* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before; with `w`, it waits there.
+ * `together`: of how many slabs powers are taken at once. */
+CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind, int together, int part,
+                                     leaving_t *l, int way, waiting_t *w, vec *estimates) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + (i + (part == CYNORM_ODD) * VL) * reach;
     vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
@@ -64,7 +69,9 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
         s[reach + j] = x[j] * x[j];
     }
 #pragma GCC unroll 8
-    for (int j = 0; j < reach; j++) FN(store)(kept + j * VL, s[CYNORM_BLOCK + j]);
+    for (int j = 0; j < reach; j++)
+        if (w) w->kept[j] = s[CYNORM_BLOCK + j];
+        else FN(store)(kept + j * VL, s[CYNORM_BLOCK + j]);
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j += together) {
         vec omega[CYNORM_BLOCK], out[CYNORM_BLOCK];
@@ -74,29 +81,66 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
             omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
         }
         if (way == CYNORM_BLOCKS_ANY && !b->finish) continue;
-        FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL);
+        FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL, estimates);
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++)
-            FN(leave)(b, l, j + k, at, out[k], dtype, n, part, way);
+            if (w) w->out[j + k] = out[k];
+            else FN(leave)(b, l, j + k, at, out[k], dtype, n, part, way);
     }
 }
 
-CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, int kind, int together, int way) {
-    const int64_t size = cynorm_itemsize(dtype);
+CYNORM_INLINE void FN(wait_is_over)(const block_t *b, const waiting_t *w, int64_t i, int dtype, int reach, int part, leaving_t *l,
+                                    int way) {
+    real *kept = b->kept + (i + (part == CYNORM_ODD) * VL) * reach;
+#pragma GCC unroll 8
+    for (int j = 0; j < reach; j++) FN(store)(kept + j * VL, w->kept[j]);
+#pragma GCC unroll 8
+    for (int j = 0; j < CYNORM_BLOCK; j++)
+        if (way != CYNORM_BLOCKS_ANY || b->finish)
+            FN(leave)(b, l, j, i * cynorm_itemsize(dtype), w->out[j], dtype, VL, part, way);
+}
+
+/* A step is a vector of each slab or, by halves, the even and the odd elements of two. */
+CYNORM_INLINE int64_t FN(steps_forward)(const block_t *b, int64_t step, int dtype, int reach, int kind, int together, int way) {
+    const int halves = dtype == CYNORM_BF16, one = halves ? CYNORM_EVEN : CYNORM_ALL;
+    const int64_t length = VL * (1 + halves), steps = b->length / length;
+    leaving_t l;
+    for (; step < steps; step++) {
+        const int64_t i = step * length;
+        waiting_t w, odd;
+        vec estimates = {0};
+        cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * cynorm_itemsize(dtype));
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, one, &l, way, &w, &estimates);
+        if (halves) FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ODD, &l, way, &odd, &estimates);
+        if (__builtin_expect(FN(not_finite)(estimates), 0)) break;
+        FN(wait_is_over)(b, &w, i, dtype, reach, one, &l, way);
+        if (halves) FN(wait_is_over)(b, &odd, i, dtype, reach, CYNORM_ODD, &l, way);
+    }
+    return step;
+}
+
+CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, int kind, int together, int way,
+                                      FN(cynorm_steps) *unmended) {
+    const int halves = dtype == CYNORM_BF16, one = halves ? CYNORM_EVEN : CYNORM_ALL;
+    const int64_t size = cynorm_itemsize(dtype), length = VL * (1 + halves), steps = b->length / length;
     leaving_t l = {0};
     int64_t i = 0;
     FN(open_leaving)(b, &l, way);
-    if (dtype == CYNORM_BF16)
-        for (; i + 2 * VL <= b->length; i += 2 * VL) {
-            cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-            FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_EVEN, &l, way);
-            FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ODD, &l, way);
+    for (int64_t step = 0; step < steps; step++, i += length) {
+        if (unmended) {
+            step = unmended(b, step), i = step * length;
+            if (step == steps) break;
         }
-    for (; i + VL <= b->length; i += VL) {
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-        FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ALL, &l, way);
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, one, &l, way, NULL, NULL);
+        if (halves) FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ODD, &l, way, NULL, NULL);
     }
-    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, CYNORM_ALL, &l, way);
+    if (halves && i + VL <= b->length) {
+        if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ALL, &l, way, NULL, NULL);
+        i += VL;
+    }
+    if (i < b->length) FN(block_forward)(b, i, b->length - i, dtype, reach, kind, 1, CYNORM_ALL, &l, way, NULL, NULL);
     FN(close_leaving)(b, &l, dtype, way);
 }
 
@@ -108,8 +152,9 @@ typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_B
  * two apart do not stay in the first-level cache until these read them again. */
 typedef struct { vec x[CYNORM_BLOCK + CYNORM_REACH]; } again_t;
 
+/* `asks`: whether what is ahead is asked for. */
 CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, again_t *again, int64_t i, int64_t n, int dtype,
-                                    int reach, int part) {
+                                    int reach, int part, int asks) {
     const int64_t at = i * cynorm_itemsize(dtype);
     vec s[CYNORM_BLOCK + 2 * CYNORM_REACH];
 #pragma GCC unroll 8
@@ -120,24 +165,24 @@ CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, again_t *aga
     }
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j++) {
-        if (part != CYNORM_ODD) __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
+        if (asks) __builtin_prefetch(b->src[2 * reach + j] + at + b->src_ahead, 0, 2);
         p->omega[j] = FN(omega_of)(&b->q, FN(sum_cells)(s + j, reach), n);
     }
 }
 
 CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, const again_t *again, int64_t i, int64_t n, int dtype,
-                                   int reach, int kind, int together, int part) {
+                                   int reach, int kind, int together, int part, int asks, vec *estimates) {
     const int64_t at = i * cynorm_itemsize(dtype);
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j += together) {
         vec g[CYNORM_BLOCK], x[CYNORM_BLOCK];
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++) {
-            if (part != CYNORM_ODD) __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
+            if (asks) __builtin_prefetch(b->diff_dst[j + k] + at + b->diff_ahead, 0, 2);
             g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
             x[k] = again ? again->x[reach + j + k] : FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
         }
-        FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j);
+        FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j, estimates);
     }
     if (__builtin_expect(b->edge, 0))
 #pragma GCC unroll 8
@@ -171,8 +216,8 @@ CYNORM_INLINE void FN(block_finish)(const block_t *b, const passing_t *p, const 
 CYNORM_INLINE void FN(block_backward)(const block_t *b, leaving_t *l, int64_t i, int64_t n, int dtype, int reach, int kind,
                                       int together, int way) {
     passing_t p;
-    FN(block_omegas)(b, &p, NULL, i, n, dtype, reach, CYNORM_ALL);
-    FN(block_terms)(b, &p, NULL, i, n, dtype, reach, kind, together, CYNORM_ALL);
+    FN(block_omegas)(b, &p, NULL, i, n, dtype, reach, CYNORM_ALL, 1);
+    FN(block_terms)(b, &p, NULL, i, n, dtype, reach, kind, together, CYNORM_ALL, 1, NULL);
     FN(block_finish)(b, &p, NULL, i, n, dtype, reach, CYNORM_ALL, l, way);
 }
 
@@ -186,40 +231,58 @@ CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, leaving_t *l, i
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, t * VL * cynorm_itemsize(dtype));
         if (t >= 2) FN(block_finish)(b, &p, &again[(t - 2) & 3], (t - 2) * VL, VL, dtype, reach, CYNORM_ALL, l, way);
         if (t >= 1 && t <= steps)
-            FN(block_terms)(b, &p, &again[(t - 1) & 3], (t - 1) * VL, VL, dtype, reach, kind, together, CYNORM_ALL);
-        if (t < steps) FN(block_omegas)(b, &p, &again[t & 3], t * VL, VL, dtype, reach, CYNORM_ALL);
+            FN(block_terms)(b, &p, &again[(t - 1) & 3], (t - 1) * VL, VL, dtype, reach, kind, together, CYNORM_ALL, 1, NULL);
+        if (t < steps) FN(block_omegas)(b, &p, &again[t & 3], t * VL, VL, dtype, reach, CYNORM_ALL, 1);
     }
     return steps * VL;
 }
 
-/* Where arithmetic is, those of two vectors of each slab side by side: their addresses are taken once. */
-CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, leaving_t *l, int dtype, int reach, int kind, int together,
-                                                  int way) {
+/* Where arithmetic is, those of two vectors of each slab side by side: their addresses are taken once, and lines asked for. Without
+ * `mends`, nothing is written, and 0 returned, where a power is to be mended. */
+CYNORM_INLINE int FN(block_pair)(const block_t *b, leaving_t *l, int64_t i, int dtype, int reach, int kind, int together, int way,
+                                 int mends) {
     const int halves = dtype == CYNORM_BF16, one = halves ? CYNORM_EVEN : CYNORM_ALL, other = halves ? CYNORM_ODD : CYNORM_ALL;
-    const int64_t size = cynorm_itemsize(dtype), apart = halves ? 0 : VL;
+    const int64_t size = cynorm_itemsize(dtype), next = halves ? i : i + VL;
     passing_t p, q;
-    int64_t i = 0;
-    for (; i + 2 * VL <= b->length; i += 2 * VL) {
-        if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
-        if (way != CYNORM_BLOCKS_SEAMED && !halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
-        FN(block_omegas)(b, &p, NULL, i, VL, dtype, reach, one);
-        FN(block_omegas)(b, &q, NULL, i + apart, VL, dtype, reach, other);
-        FN(block_terms)(b, &p, NULL, i, VL, dtype, reach, kind, together, one);
-        FN(block_terms)(b, &q, NULL, i + apart, VL, dtype, reach, kind, together, other);
-        FN(block_finish)(b, &p, NULL, i, VL, dtype, reach, one, l, way);
-        FN(block_finish)(b, &q, NULL, i + apart, VL, dtype, reach, other, l, way);
-    }
-    return i;
+    vec estimates = {0};
+    if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
+    if (way != CYNORM_BLOCKS_SEAMED && !halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
+    FN(block_omegas)(b, &p, NULL, i, VL, dtype, reach, one, 1);
+    FN(block_omegas)(b, &q, NULL, next, VL, dtype, reach, other, 0);
+    FN(block_terms)(b, &p, NULL, i, VL, dtype, reach, kind, together, one, 1, mends ? NULL : &estimates);
+    FN(block_terms)(b, &q, NULL, next, VL, dtype, reach, kind, together, other, 0, mends ? NULL : &estimates);
+    if (!mends && __builtin_expect(FN(not_finite)(estimates), 0)) return 0;
+    FN(block_finish)(b, &p, NULL, i, VL, dtype, reach, one, l, way);
+    FN(block_finish)(b, &q, NULL, next, VL, dtype, reach, other, l, way);
+    return 1;
 }
 
-CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together, int way) {
+CYNORM_INLINE int64_t FN(steps_backward)(const block_t *b, int64_t pair, int dtype, int reach, int kind, int together, int way) {
+    const int64_t pairs = b->length / (2 * VL);
+    leaving_t l;
+    while (pair < pairs && FN(block_pair)(b, &l, pair * (2 * VL), dtype, reach, kind, together, way, 0)) pair++;
+    return pair;
+}
+
+CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, leaving_t *l, int dtype, int reach, int kind, int together,
+                                                  int way, FN(cynorm_steps) *unmended) {
+    const int64_t pairs = b->length / (2 * VL);
+    for (int64_t pair = 0; pair < pairs; pair++) {
+        if (unmended && (pair = unmended(b, pair)) == pairs) break;
+        FN(block_pair)(b, l, pair * (2 * VL), dtype, reach, kind, together, way, 1);
+    }
+    return pairs * (2 * VL);
+}
+
+CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together, int way,
+                                       FN(cynorm_steps) *unmended) {
     const int64_t size = cynorm_itemsize(dtype);
     leaving_t l = {0};
     int64_t i;
     FN(open_leaving)(b, &l, way);
     if (CYNORM_BLOCKS_LATE && dtype == CYNORM_COMPUTE)
         i = FN(blocks_backward_late)(b, &l, dtype, reach, kind, together, way);
-    else i = FN(blocks_backward_abreast)(b, &l, dtype, reach, kind, together, way);
+    else i = FN(blocks_backward_abreast)(b, &l, dtype, reach, kind, together, way, unmended);
     if (i + VL <= b->length) {
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
         FN(block_backward)(b, &l, i, VL, dtype, reach, kind, together, way);
@@ -232,19 +295,31 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
 /* ---- compiled loops ---- */
 
 /* What is given is copied, since the stores of dst might alias it. */
+#define CYNORM_BLOCK_STEPS(T, direction, reach, name, kind, together, way)                                     \
+    static __attribute__((noinline)) int64_t FN(steps_##T##_##direction##reach##name##_##way)(                 \
+        const block_t *given, int64_t step) {                                                                  \
+        const block_t b = *given;                                                                              \
+        return FN(steps_##direction)(&b, step, CYNORM_##T, reach, kind, together, CYNORM_BLOCKS_##way);        \
+    }
 #define CYNORM_BLOCK_LOOP(T, direction, reach, name, kind, together)                                           \
+    CYNORM_BLOCK_STEPS(T, direction, reach, name, kind, together, ANY)                                         \
+    CYNORM_BLOCK_STEPS(T, direction, reach, name, kind, together, PLAIN)                                       \
     static __attribute__((noinline)) void FN(block_##T##_##direction##reach##name)(const block_t *given) {     \
         const block_t b = *given;                                                                              \
         const int beta = kind;                                                                                 \
         if (FN(is_line)(CYNORM_##T) && b.seamed)                                                               \
-            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_SEAMED);               \
+            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_SEAMED, NULL);         \
         else if (b.finish && !b.streaming)                                                                     \
-            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_PLAIN);                \
-        else FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_ANY);                 \
+            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_PLAIN,                 \
+                                   CYNORM_UNMENDED(name, FN(steps_##T##_##direction##reach##name##_PLAIN)));   \
+        else                                                                                                   \
+            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_ANY,                   \
+                                   CYNORM_UNMENDED(name, FN(steps_##T##_##direction##reach##name##_ANY)));     \
     }
 CYNORM_TYPES(CYNORM_REACHES, CYNORM_BLOCK_LOOP)
 static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_TYPES(CYNORM_REACHES_OF, block)};
 #undef CYNORM_BLOCK_LOOP
+#undef CYNORM_BLOCK_STEPS
 
 /* ---- tiles ---- */
 

@@ -44,7 +44,7 @@ CYNORM_INLINE void FN(column_terms)(const column_t *b, column_passing_t *p, plac
         g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, CYNORM_ODD);
         x[j] = FN(column_get)(at->middle + j * b->src_step, of);
     }
-    if (exist) FN(terms_of)(&b->q, p->terms, p->omega, g, x, NULL, slabs, kind, p->weighted);
+    if (exist) FN(terms_of)(&b->q, p->terms, p->omega, g, x, NULL, slabs, kind, p->weighted, NULL);
     FN(terms_go_on)(b, at, slabs);
 }
 

@@ -64,45 +64,67 @@ CYNORM_INLINE vec FN(plane_omega)(const plane_t *p, int64_t i, int reach) {
     return FN(omega_of)(&p->q, FN(sum_rows_apart)(p->sums + i, p->width, reach), VL);
 }
 
-/* In place of the sums, `count` vectors of terms, of n lanes. */
-CYNORM_INLINE void FN(plane_term)(const plane_t *p, const vec *omegas, int64_t i, int64_t n, int count, int dtype, int kind) {
-    vec omega[2], x[2], g[2], term[2], weighted[2];
+/* In place of the sums, `count` vectors of terms, of n lanes. Without `mends`, nothing is written, and 0 returned, where a power is
+ * to be mended. */
+CYNORM_INLINE int FN(plane_term)(const plane_t *p, const vec *omegas, int64_t i, int64_t n, int count, int dtype, int kind,
+                                 int mends) {
+    vec omega[2], x[2], g[2], term[2], weighted[2], estimates = {0};
     for (int k = 0; k < count; k++) {
         const int64_t at = (i + k * VL) * cynorm_itemsize(dtype);
         x[k] = FN(get)(p->src + at, dtype, n), g[k] = FN(get)(p->diff_dst + at, dtype, n);
         __builtin_prefetch(p->diff_dst + at + p->diff_ahead, 0, 2);
         omega[k] = FN(part)(omegas[k], FN(splat)(1), n);
     }
-    FN(terms_of)(&p->q, term, omega, g, x, NULL, count, kind, weighted);
+    FN(terms_of)(&p->q, term, omega, g, x, NULL, count, kind, weighted, mends ? NULL : &estimates);
+    if (!mends && __builtin_expect(FN(not_finite)(estimates), 0)) return 0;
     for (int k = 0; k < count; k++) {
         FN(store)(p->weighted + i + k * VL, weighted[k]);
         FN(store_n)(p->sums + i + k * VL, term[k], n);
     }
+    return 1;
+}
+
+/* Terms by twos from vector i on, as long as no power is to be mended (CYNORM_UNMENDED); returns where it stops. */
+typedef int64_t FN(cynorm_unmended)(const plane_t *, int64_t i);
+CYNORM_INLINE int64_t FN(unmended_terms)(const plane_t *p, int64_t i, int dtype, int reach) {
+    vec omega[2], next[2];
+    for (int k = 0; k < 2; k++) omega[k] = FN(plane_omega)(p, i + k * VL, reach);
+    for (; i + 4 * VL <= p->length; i += 2 * VL) {
+        for (int k = 0; k < 2; k++) next[k] = FN(plane_omega)(p, i + (2 + k) * VL, reach);
+        if (!FN(plane_term)(p, omega, i, VL, 2, dtype, CYNORM_BETA_THREE_QUARTERS, 0)) break;
+        for (int k = 0; k < 2; k++) omega[k] = next[k];
+    }
+    return i;
 }
 
 /* Terms, whose sums are finished apart from them. */
-CYNORM_INLINE void FN(plane_backward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind) {
-    (void)pieces;
+CYNORM_INLINE void FN(plane_backward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind,
+                                      FN(cynorm_unmended) *unmended) {
     /* first up to where stores of weighted are aligned */
     int64_t i = (-(intptr_t)p->weighted & (VL * sizeof(real) - 1)) / sizeof(real);
     if (i > p->length) i = p->length;
     vec omega[2] = {FN(plane_omega)(p, 0, reach)}, next[2];
     if (i) {
-        FN(plane_term)(p, omega, 0, i, 1, dtype, kind);
+        FN(plane_term)(p, omega, 0, i, 1, dtype, kind, 1);
         omega[0] = FN(plane_omega)(p, i, reach);
     }
     if (i + 4 * VL <= p->length) omega[1] = FN(plane_omega)(p, i + VL, reach);
     for (; i + 4 * VL <= p->length; i += 2 * VL) {
+        if (unmended) {
+            i = unmended(pieces, i);
+            for (int k = 0; k < 2; k++) omega[k] = FN(plane_omega)(p, i + k * VL, reach);
+            if (i + 4 * VL > p->length) break;
+        }
         for (int k = 0; k < 2; k++) next[k] = FN(plane_omega)(p, i + (2 + k) * VL, reach);
-        FN(plane_term)(p, omega, i, VL, 2, dtype, kind);
+        FN(plane_term)(p, omega, i, VL, 2, dtype, kind, 1);
         for (int k = 0; k < 2; k++) omega[k] = next[k];
     }
     for (; i + VL <= p->length; i += VL) {
         next[0] = FN(plane_omega)(p, i + VL, reach);
-        FN(plane_term)(p, omega, i, VL, 1, dtype, kind);
+        FN(plane_term)(p, omega, i, VL, 1, dtype, kind, 1);
         omega[0] = next[0];
     }
-    if (i < p->length) FN(plane_term)(p, omega, i, p->length - i, 1, dtype, kind);
+    if (i < p->length) FN(plane_term)(p, omega, i, p->length - i, 1, dtype, kind, 1);
 }
 
 /* `count` vectors of dst, of n lanes, from omega or, backward, from their sums of terms. */
@@ -116,7 +138,7 @@ CYNORM_INLINE void FN(plane_result)(vec *out, const plane_t *p, const vec *omega
             out[k] = FN(diff_src_of)(&p->q, x[k], FN(sum_rows_apart)(p->sums + at, p->width, reach), FN(load)(p->weighted + at));
         else omega[k] = FN(part)(omegas[k], FN(splat)(1), n);
     }
-    if (!backward) FN(times_powers)(out, x, omega, count, kind, p->q.beta, dtype, NULL);
+    if (!backward) FN(times_powers)(out, x, omega, count, kind, p->q.beta, dtype, NULL, NULL);
 }
 
 /* A line of dst that ends before it is whole. */
@@ -183,7 +205,9 @@ CYNORM_INLINE void FN(plane_finish)(plane_t *pieces, const plane_t *p, int dtype
     }
 }
 
-CYNORM_INLINE void FN(plane_forward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind) {
+CYNORM_INLINE void FN(plane_forward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind,
+                                     FN(cynorm_unmended) *unmended) {
+    (void)unmended; /* gains nothing */
     FN(plane_finish)(pieces, p, dtype, reach, kind, 0);
 }
 
@@ -198,9 +222,14 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
         const plane_t p = *given;                                                                              \
         if (reach > VL) return;                                                                                \
         const int beta = kind;                                                                                 \
-        FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta);                                             \
+        FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta,                                              \
+                              CYNORM_UNMENDED(name, FN(unmended_##T##reach)));                                 \
     }
 #define CYNORM_PLANES(T, reach)                                                                                \
+    static __attribute__((noinline)) int64_t FN(unmended_##T##reach)(const plane_t *given, int64_t i) {        \
+        const plane_t p = *given;                                                                              \
+        return reach <= VL ? FN(unmended_terms)(&p, i, CYNORM_##T, reach) : i;                                 \
+    }                                                                                                          \
     CYNORM_EXPONENTS(CYNORM_PLANE, T, forward, reach)                                                          \
     CYNORM_EXPONENTS(CYNORM_PLANE, T, backward, reach)                                                         \
     static __attribute__((noinline)) void FN(plane_squares_##T##reach)(plane_t *given) {                       \

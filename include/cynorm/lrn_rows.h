@@ -192,7 +192,7 @@ CYNORM_INLINE void FN(powers_of_some)(const rows_t *r, across_t *across, const c
         x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
         all[k] = FN(part)(omega[k * apart], FN(splat)(1), n);
     }
-    FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL);
+    FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL, NULL);
     if (crossing)
         for (int k = 0; k < count; k += 1 + halves) FN(put_across)(across, dst + k * r->dst_step, out + k, dtype, halves);
     else FN(put_of_some)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
@@ -251,7 +251,7 @@ CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const cha
         omega[k] = FN(part)(term[k * apart], FN(splat)(1), n);
         given[k] = y ? FN(get)(y, dtype, n) : x[k];
     }
-    FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted);
+    FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted, NULL);
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         term[k * apart] = FN(part)(t[k], (vec){0}, n);

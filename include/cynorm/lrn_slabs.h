@@ -224,8 +224,8 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, 
         if (stage == CYNORM_SLAB_BACKWARD) out[k] = FN(diff_src_of)(&r->q, x[k], sum, FN(load)(weighted_row + k * VL));
         else omega[k] = FN(omega_of)(&r->q, sum, n);
     }
-    if (stage == CYNORM_SLAB_TERMS) FN(terms_of)(&r->q, out, omega, g, x, NULL, together, kind, weighted);
-    if (stage == CYNORM_SLAB_FORWARD) FN(times_powers)(out, x, omega, together, kind, r->q.beta, dtype, NULL);
+    if (stage == CYNORM_SLAB_TERMS) FN(terms_of)(&r->q, out, omega, g, x, NULL, together, kind, weighted, NULL);
+    if (stage == CYNORM_SLAB_FORWARD) FN(times_powers)(out, x, omega, together, kind, r->q.beta, dtype, NULL, NULL);
 #pragma GCC unroll 4
     for (int k = 0; k < together; k++) {
         char *dst = r->dst + (v + k) * r->dst_step;

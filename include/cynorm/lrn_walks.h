@@ -119,7 +119,7 @@ CYNORM_INLINE void FN(walk_terms)(const walk_t *w, walked_t *s, int64_t from, in
             x[k] = FN(get_step)(w, p, src + k * vector, dtype, n, straddles);
             g[k] = FN(get_step)(w, p, diff_dst + k * vector, dtype, n, straddles);
         }
-        FN(terms_of)(&w->q, term, omega, g, x, NULL, count, kind, weighted);
+        FN(terms_of)(&w->q, term, omega, g, x, NULL, count, kind, weighted, NULL);
         if (FN(at_edge)(w, p, straddles)) term[0] = FN(part_of_edge)(w->lead, p > 0, term[0]);
         CYNORM_EACH_WALK {
             FN(store_weighted)(w, &s[k], k * w->beside + p * VL, weighted[k], reach, parts);
@@ -146,7 +146,7 @@ CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, in
             if (backward) out[k] = FN(diff_src_of)(&w->q, x[k], sum[k], FN(load)(w->weighted + k * w->beside + p * VL));
             else sum[k] = FN(omega_of)(&w->q, sum[k], n);
         }
-        if (!backward) FN(times_powers)(out, x, sum, count, kind, w->q.beta, dtype, NULL);
+        if (!backward) FN(times_powers)(out, x, sum, count, kind, w->q.beta, dtype, NULL, NULL);
         if (FN(at_edge)(w, p, straddles)) FN(put_edge)(w->lead, p > 0, dst, out[0], p ? w->line_after : w->line_before,
                                               p ? w->after_there : w->before_there);
         else CYNORM_EACH_WALK FN(put_or_stream)(dst + k * vector, out[k], dtype, n, w->streaming);

@@ -97,7 +97,7 @@ CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, sli
         g[j] = FN(column_read)(at->diff_dst + j * b->diff_step, at->diff_ahead + j * b->diff_step, b->diff_step, of, CYNORM_ALL);
         x[j] = FN(column_get)(at->middle + j * b->src_step, of);
     }
-    if (which == CYNORM_SLABS_ALL) FN(terms_of)(&b->q, terms, p->omega, g, x, NULL, CYNORM_WIDE_STEP, kind, p->weighted);
+    if (which == CYNORM_SLABS_ALL) FN(terms_of)(&b->q, terms, p->omega, g, x, NULL, CYNORM_WIDE_STEP, kind, p->weighted, NULL);
     else EACH_SLAB {
         terms[j] = p->weighted[j] = (vec){0};
         if (FN(exists)(which, v + j, b->terms[0], b->terms[1]))
@@ -122,7 +122,8 @@ CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const 
         if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
         x[j] = FN(column_get)(at->finished + j * b->src_step, of);
     }
-    if (!backward && which == CYNORM_SLABS_ALL) FN(times_powers)(out, x, p->omega, STEP, kind, b->q.beta, CYNORM_COMPUTE, NULL);
+    if (!backward && which == CYNORM_SLABS_ALL)
+        FN(times_powers)(out, x, p->omega, STEP, kind, b->q.beta, CYNORM_COMPUTE, NULL, NULL);
     EACH_SLAB {
         if (!FN(exists)(which, v + j, b->finish[0], b->finish[1])) continue;
         if (backward) out[j] = FN(diff_src_of)(&b->q, x[j], sum[j], weighted[j]);

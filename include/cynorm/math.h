@@ -155,24 +155,37 @@ CYNORM_INLINE vec FN(rsqrt)(vec x, int dtype) {
 #endif
 }
 
-/* a * x^-3/4, by y ~ x^-1/2 and z ~ y^-1/2: with d = 1 - x*y^2 and e = 1 - y*z^2, which do not wait for each other,
+/* y ~ x^-1/2, z ~ y^-1/2 or, for what takes no residual of them, (x*y)^-1/2, and w ~ x^-3/4 */
+typedef struct { vec y, z, w; } FN(estimated);
+CYNORM_INLINE FN(estimated) FN(estimates_of)(vec x, int dtype) {
+    FN(estimated) of = {{0}};
+#if CYNORM_ESTIMATES
+    of.y = FN(rsqrt_estimate)(x);
+    of.z = FN(rsqrt_estimate)(FN(steps)(dtype) == 1 ? of.y : x * of.y);
+    of.w = FN(steps)(dtype) == 1 ? of.y * of.y * of.z : of.y * of.z;
+#else
+    (void)x, (void)dtype;
+#endif
+    return of;
+}
+
+/* a * x^-3/4: with d = 1 - x*y^2 and e = 1 - y*z^2, which do not wait for each other,
  * 1/x = y^2 * (1-d)^-1 = y^2 * (1 + d + ...) and x^-3/4 = y^2 * z * (1-d)^-3/4 * (1-e)^-1/2 = y^2 * z * (1 + d*3/4 + e/2 + ...).
  * Squares are worth having where the estimates are of 12 bits and results of 24: d + d^2 in place of d, and e/2 times the sum. */
-CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) {
+CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, FN(estimated) of, int dtype, vec *reciprocal) {
 #if CYNORM_ESTIMATES
-    vec one = FN(splat)(1), y = FN(rsqrt_estimate)(x);
+    vec one = FN(splat)(1), w = of.w;
     if (FN(steps)(dtype) == 1) {
         const int squares = CYNORM_ESTIMATES < 14 && dtype == CYNORM_COMPUTE;
-        vec z = FN(rsqrt_estimate)(y), square = y * y, w = square * z;
-        vec half_z = (vec)((ivec)z - ((sint_r)1 << CYNORM_MANTISSA)); /* not in the pipes that multiply */
-        vec d = FN(fma)(-x, square, one), half_e = FN(fma)(-(y * z), half_z, FN(splat)(0.5));
+        vec square = of.y * of.y;
+        vec half_z = (vec)((ivec)of.z - ((sint_r)1 << CYNORM_MANTISSA)); /* not in the pipes that multiply */
+        vec d = FN(fma)(-x, square, one), half_e = FN(fma)(-(of.y * of.z), half_z, FN(splat)(0.5));
         if (squares) d = FN(fma)(d, d, d);
         *reciprocal = FN(fma)(d, square, square);
         vec sum = FN(fma)(d, FN(splat)(0.75), half_e);
         if (squares) sum = FN(fma)(sum, half_e, sum);
         return a * FN(fma)(sum, w, w);
     }
-    vec w = y * FN(rsqrt_estimate)(x * y);
     /* in one joint step: e = 1 - x^3 w^4; w * (1-e)^-1/4. t = x*w*w first: no product of it leaves the range of x */
     for (int step = 0; step < FN(steps)(dtype); step++) {
         vec t = (x * w) * w, e = FN(fma)(-(x * t), t, one);
@@ -180,6 +193,7 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, int dtype, vec *reciprocal) 
     }
 #else
     vec s = FN(sqrt)(x), cube = x * s, w = 1 / FN(sqrt)(cube);
+    (void)of;
     if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
         w = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), w, 1 / (s * FN(sqrt)(s)));
 #endif
@@ -344,11 +358,28 @@ static inline int cynorm_special_beta(double beta) {
 }
 #endif
 
+/* Where the estimates w of exponent 3/4 tell whether a power is to be mended: their sum, of fewer than 2^33 vectors, is not
+ * finite if and only if a base is no positive, normal, finite number. That takes fewer instructions than to ask of each two
+ * bases, and a loop may ask late. AVX-512's take subnormal numbers, too. From 2^126 on y^2 is subnormal: where these are
+ * flushed to 0, so is the power, with either. */
+#define CYNORM_ESTIMATES_TELL (CYNORM_VBYTES == 32 && CYNORM_ESTIMATES && !CYNORM_DOUBLE)
+CYNORM_INLINE int FN(estimates_tell)(int kind) { return CYNORM_ESTIMATES_TELL && kind == CYNORM_BETA_THREE_QUARTERS; }
+static inline int FN(not_finite)(vec estimates) {
+#if CYNORM_ESTIMATES_TELL
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)estimates, (__m256)FN(splat)(INFINITY), _CMP_NLT_UQ)) != 0;
+#else
+    (void)estimates;
+    return 0;
+#endif
+}
+
 /* Whether the power of any lane of two vectors is to be mended: negative, zero, subnormal and infinite bases, NaN, and those
  * whose power is out of range, where its product with a need not be. */
 CYNORM_INLINE int FN(either_to_mend)(vec x, vec y, int kind, double beta) {
     const int most = CYNORM_BIAS - 2; /* the exponent of the largest power, which that of the base is beta times less than */
     if (kind == CYNORM_BETA_HUGE) return 1;
+    if (FN(estimates_tell)(kind))
+        return FN(not_finite)(FN(estimates_of)(x, CYNORM_COMPUTE).w + FN(estimates_of)(y, CYNORM_COMPUTE).w);
     if (kind != CYNORM_BETA_ANY) return FN(either_abnormal)(x, y);
     const uint_r reach = (uint_r)(fabs(beta) > 1 ? most / fabs(beta) : most);
     return FN(either_outside)(x, y, (CYNORM_BIAS - reach) << CYNORM_MANTISSA, 2 * reach << CYNORM_MANTISSA);
@@ -364,18 +395,41 @@ static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, d
     return product;
 }
 
-static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal) {
-    for (int i = 0; i < VL; i++)
-        if (FN(any_abnormal)(FN(splat)(x[i]))) reciprocal[i] = 1 / x[i];
+/* Likewise 1/x, which may be in range where the power is not. */
+static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal, double beta) {
+    const int kind = cynorm_beta_kind(beta);
+    for (int i = 0; i < VL; i++) {
+        const vec all = FN(splat)(x[i]);
+        if (FN(estimates_tell)(kind) ? FN(either_to_mend)(all, all, kind, beta) : FN(any_abnormal)(all)) reciprocal[i] = 1 / x[i];
+    }
     return reciprocal;
 }
 
-/* out = a * x^-beta of n vectors and, where asked for, 1/x, of any x */
+CYNORM_INLINE void FN(mend)(vec *out, vec a, vec x, int both, vec *reciprocal, double beta) {
+    *out = FN(mend_power)(a, x, *out, beta);
+    if (both) *reciprocal = FN(mend_reciprocal)(x, *reciprocal, beta);
+}
+
+/* out = a * x^-beta of n vectors and, where asked for, 1/x, of any x; or, where estimates tell and are asked for, of x that are not
+ * to be mended: those of all are added to them. */
 CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n, int kind, double beta, int dtype,
-                                    vec *reciprocal) {
+                                    vec *reciprocal, vec *estimates) {
     vec r[CYNORM_TOGETHER];
-    if (kind == CYNORM_BETA_THREE_QUARTERS) CYNORM_EACH out[k] = FN(times_rsqrt_3_4)(a[k], x[k], dtype, &r[k]);
-    else if (kind == CYNORM_BETA_HALF) CYNORM_EACH {
+    if (kind == CYNORM_BETA_THREE_QUARTERS) {
+        vec sum = {0};
+        CYNORM_EACH {
+            const FN(estimated) of = FN(estimates_of)(x[k], dtype);
+            out[k] = FN(times_rsqrt_3_4)(a[k], x[k], of, dtype, &r[k]);
+            sum = k ? sum + of.w : of.w;
+        }
+        if (CYNORM_ESTIMATES_TELL) {
+            if (estimates) *estimates += sum;
+            else if (__builtin_expect(FN(not_finite)(sum), 0))
+                CYNORM_EACH FN(mend)(&out[k], a[k], x[k], reciprocal != NULL, &r[k], beta);
+            if (reciprocal) CYNORM_EACH reciprocal[k] = r[k];
+            return;
+        }
+    } else if (kind == CYNORM_BETA_HALF) CYNORM_EACH {
         const vec y = FN(rsqrt)(x[k], dtype);
         r[k] = y * y, out[k] = a[k] * y;
     } else {
@@ -391,17 +445,14 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
         const int both = j + 1 < n;
         if (!__builtin_expect(FN(either_to_mend)(x[j], x[j + both], kind, beta), 0)) continue;
 #pragma GCC unroll 2
-        for (int k = j; k <= j + both; k++) {
-            out[k] = FN(mend_power)(a[k], x[k], out[k], beta);
-            if (reciprocal) r[k] = FN(mend_reciprocal)(x[k], r[k]);
-        }
+        for (int k = j; k <= j + both; k++) FN(mend)(&out[k], a[k], x[k], reciprocal != NULL, &r[k], beta);
     }
     if (reciprocal) CYNORM_EACH reciprocal[k] = r[k];
 }
 
 CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype) {
     vec out;
-    FN(times_powers)(&out, &a, &x, 1, kind, beta, dtype, NULL);
+    FN(times_powers)(&out, &a, &x, 1, kind, beta, dtype, NULL, NULL);
     return out;
 }
 

@@ -57,6 +57,7 @@
 
 /* of math.h */
 #undef CYNORM_ESTIMATES
+#undef CYNORM_ESTIMATES_TELL
 #undef CYNORM_MANTISSA
 #undef CYNORM_BITS_MIN
 #undef CYNORM_BITS_INF
