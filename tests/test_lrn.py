@@ -1145,9 +1145,10 @@ def test_infinity_in_every_layout_and_dtype(dtype, region, layout):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("local_size", [3, 5])
 @pytest.mark.parametrize("value", [np.inf, 0.0], ids=str)
-def test_powers_to_mend_in_any_vector(value, local_size, layout, region, dtype, isa):
+@pytest.mark.parametrize("beta", [0.75, 0.6])
+def test_powers_to_mend_in_any_vector(beta, value, local_size, layout, region, dtype, isa):
     """Loops leave off where a power is to be mended, of an infinity or of 0, and go on behind it."""
-    parameters = {"local_size": local_size, "alpha": 1.0, "k": 1.0 if value else 0.0, "region": region}
+    parameters = {"local_size": local_size, "alpha": 1.0, "beta": beta, "k": 1.0 if value else 0.0, "region": region}
     lrn = cynorm.LRN(layout=layout, **parameters)
     src, diff_dst = draw_pair((1, 19, 5, 75), dtype)
     clean = (np.sign(src) * (1 + np.abs(src))).astype(dtype)
@@ -1174,8 +1175,8 @@ def test_powers_to_mend_in_any_vector(value, local_size, layout, region, dtype, 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @each_region
-@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=lambda dtype: dtype.__name__)
-def test_powers_to_mend_past_the_cache(dtype, region, layout, isa):
+@pytest.mark.parametrize("dtype, beta", [(np.float32, 0.75), (np.float32, 0.6), (np.float16, 0.75)])
+def test_powers_to_mend_past_the_cache(dtype, beta, region, layout, isa):
     """The same, in a tensor whose results bypass the cache."""
     shape, local_size = (2, 32, 182, 183), 5
     rng = np.random.default_rng(0)
@@ -1183,7 +1184,7 @@ def test_powers_to_mend_past_the_cache(dtype, region, layout, isa):
     where = tuple(rng.integers(0, extent, 40) for extent in shape)
     src = clean.copy()
     src[where] = np.inf
-    lrn = cynorm.LRN(local_size, alpha=1.0, layout=layout, region=region)
+    lrn = cynorm.LRN(local_size, alpha=1.0, beta=beta, layout=layout, region=region)
     results = [
         [to_canonical(result, layout) for result in (lrn.forward(memory), lrn.backward(diff, memory))]
         for memory, diff in ([from_canonical(array, layout) for array in (each, diff_dst)] for each in (clean, src))

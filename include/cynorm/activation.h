@@ -39,8 +39,6 @@ static const real FN(log1p_poly)[] = {
 #define CYNORM_TANH_MAX 10.0f
 #endif
 
-static inline vec FN(abs)(vec x) { return (vec)((ivec)x & ~((ivec)(-(vec){0}))); }
-
 /* x = exponent * ln 2 + r, |r| <= ln 2 / 2; returns r, rounded, and e^r - 1 - r plus r's error in *rest. */
 static inline vec FN(exp_reduce)(vec x, vec *exponent, vec *rest) {
     vec n = FN(fma)(x, FN(splat)(CYNORM_LOG2_E), FN(splat)(CYNORM_MAGIC)) - CYNORM_MAGIC;

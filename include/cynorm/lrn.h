@@ -61,12 +61,12 @@ CYNORM_INLINE vec FN(omega_of)(const coefficients *q, vec sum, int64_t n) {
     return FN(part)(FN(fma)(q->alpha, sum, q->k), FN(splat)(1), n);
 }
 
-/* t, scaled, and diff_dst * omega^-beta, of n vectors; y is the dst given, or NULL; estimates: as of times_powers. What cancels
+/* t, scaled, and diff_dst * omega^-beta, of n vectors; y is the dst given, or NULL; told: as of times_powers. What cancels
  * needs more than storage's precision. */
 CYNORM_INLINE void FN(terms_of)(const coefficients *q, vec *term, const vec *omega, const vec *g, const vec *x,
-                                const vec *y, int n, int kind, vec *weighted, vec *estimates) {
+                                const vec *y, int n, int kind, vec *weighted, vec *told) {
     vec reciprocal[CYNORM_TOGETHER];
-    FN(times_powers)(weighted, g, omega, n, kind, q->beta, CYNORM_COMPUTE, reciprocal, estimates);
+    FN(times_powers)(weighted, g, omega, n, kind, q->beta, CYNORM_COMPUTE, reciprocal, told);
     CYNORM_EACH term[k] = (y ? g[k] : weighted[k]) * ((y ? y[k] : x[k]) * reciprocal[k] * q->scale);
 }
 

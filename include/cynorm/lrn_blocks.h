@@ -57,7 +57,7 @@ typedef struct { vec out[CYNORM_BLOCK], kept[CYNORM_REACH]; } waiting_t;
 /* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before; with `w`, it waits there.
  * `together`: of how many slabs powers are taken at once. */
 CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind, int together, int part,
-                                     leaving_t *l, int way, waiting_t *w, vec *estimates) {
+                                     leaving_t *l, int way, waiting_t *w, vec *told) {
     const int64_t at = i * cynorm_itemsize(dtype);
     real *kept = b->kept + (i + (part == CYNORM_ODD) * VL) * reach;
     vec x[CYNORM_BLOCK + CYNORM_REACH], s[CYNORM_BLOCK + 2 * CYNORM_REACH];
@@ -81,7 +81,7 @@ CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int
             omega[k] = FN(omega_of)(&b->q, FN(sum_cells)(s + j + k, reach), n);
         }
         if (way == CYNORM_BLOCKS_ANY && !b->finish) continue;
-        FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL, estimates);
+        FN(times_powers)(out, x + j, omega, together, kind, b->q.beta, dtype, NULL, told);
 #pragma GCC unroll 8
         for (int k = 0; k < together; k++)
             if (w) w->out[j + k] = out[k];
@@ -108,11 +108,11 @@ CYNORM_INLINE int64_t FN(steps_forward)(const block_t *b, int64_t step, int dtyp
     for (; step < steps; step++) {
         const int64_t i = step * length;
         waiting_t w, odd;
-        vec estimates = {0};
+        vec told = {0};
         cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * cynorm_itemsize(dtype));
-        FN(block_forward)(b, i, VL, dtype, reach, kind, together, one, &l, way, &w, &estimates);
-        if (halves) FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ODD, &l, way, &odd, &estimates);
-        if (__builtin_expect(FN(not_finite)(estimates), 0)) break;
+        FN(block_forward)(b, i, VL, dtype, reach, kind, together, one, &l, way, &w, &told);
+        if (halves) FN(block_forward)(b, i, VL, dtype, reach, kind, together, CYNORM_ODD, &l, way, &odd, &told);
+        if (__builtin_expect(FN(told_to_mend)(told, kind, b->q.beta), 0)) break;
         FN(wait_is_over)(b, &w, i, dtype, reach, one, &l, way);
         if (halves) FN(wait_is_over)(b, &odd, i, dtype, reach, CYNORM_ODD, &l, way);
     }
@@ -171,7 +171,7 @@ CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, again_t *aga
 }
 
 CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, const again_t *again, int64_t i, int64_t n, int dtype,
-                                   int reach, int kind, int together, int part, int asks, vec *estimates) {
+                                   int reach, int kind, int together, int part, int asks, vec *told) {
     const int64_t at = i * cynorm_itemsize(dtype);
 #pragma GCC unroll 8
     for (int j = 0; j < CYNORM_BLOCK; j += together) {
@@ -182,7 +182,7 @@ CYNORM_INLINE void FN(block_terms)(const block_t *b, passing_t *p, const again_t
             g[k] = FN(get_part)(b->diff_dst[j + k] + at, dtype, n, part);
             x[k] = again ? again->x[reach + j + k] : FN(get_part)(b->src[reach + j + k] + at, dtype, n, part);
         }
-        FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j, estimates);
+        FN(terms_of)(&b->q, p->terms + j, p->omega + j, g, x, NULL, together, kind, p->weighted + j, told);
     }
     if (__builtin_expect(b->edge, 0))
 #pragma GCC unroll 8
@@ -244,14 +244,14 @@ CYNORM_INLINE int FN(block_pair)(const block_t *b, leaving_t *l, int64_t i, int 
     const int halves = dtype == CYNORM_BF16, one = halves ? CYNORM_EVEN : CYNORM_ALL, other = halves ? CYNORM_ODD : CYNORM_ALL;
     const int64_t size = cynorm_itemsize(dtype), next = halves ? i : i + VL;
     passing_t p, q;
-    vec estimates = {0};
+    vec told = {0};
     if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
     if (way != CYNORM_BLOCKS_SEAMED && !halves) cynorm_send_late(b->late, 0, CYNORM_BLOCK, (i + VL) * size);
     FN(block_omegas)(b, &p, NULL, i, VL, dtype, reach, one, 1);
     FN(block_omegas)(b, &q, NULL, next, VL, dtype, reach, other, 0);
-    FN(block_terms)(b, &p, NULL, i, VL, dtype, reach, kind, together, one, 1, mends ? NULL : &estimates);
-    FN(block_terms)(b, &q, NULL, next, VL, dtype, reach, kind, together, other, 0, mends ? NULL : &estimates);
-    if (!mends && __builtin_expect(FN(not_finite)(estimates), 0)) return 0;
+    FN(block_terms)(b, &p, NULL, i, VL, dtype, reach, kind, together, one, 1, mends ? NULL : &told);
+    FN(block_terms)(b, &q, NULL, next, VL, dtype, reach, kind, together, other, 0, mends ? NULL : &told);
+    if (!mends && __builtin_expect(FN(told_to_mend)(told, kind, b->q.beta), 0)) return 0;
     FN(block_finish)(b, &p, NULL, i, VL, dtype, reach, one, l, way);
     FN(block_finish)(b, &q, NULL, next, VL, dtype, reach, other, l, way);
     return 1;
@@ -301,6 +301,9 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
         const block_t b = *given;                                                                              \
         return FN(steps_##direction)(&b, step, CYNORM_##T, reach, kind, together, CYNORM_BLOCKS_##way);        \
     }
+/* Of any exponent, where no more vectors wait than a block has slabs. */
+#define CYNORM_BLOCK_STOPS(T, direction, name)                                                                 \
+    (#name[0] == 'u' || (#name[0] == 'a' && #direction[0] == 'f' && CYNORM_##T == CYNORM_COMPUTE))
 #define CYNORM_BLOCK_LOOP(T, direction, reach, name, kind, together)                                           \
     CYNORM_BLOCK_STEPS(T, direction, reach, name, kind, together, ANY)                                         \
     CYNORM_BLOCK_STEPS(T, direction, reach, name, kind, together, PLAIN)                                       \
@@ -311,14 +314,17 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
             FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_SEAMED, NULL);         \
         else if (b.finish && !b.streaming)                                                                     \
             FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_PLAIN,                 \
-                                   CYNORM_UNMENDED(name, FN(steps_##T##_##direction##reach##name##_PLAIN)));   \
+                                   CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                         \
+                                                   FN(steps_##T##_##direction##reach##name##_PLAIN)));         \
         else                                                                                                   \
             FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_ANY,                   \
-                                   CYNORM_UNMENDED(name, FN(steps_##T##_##direction##reach##name##_ANY)));     \
+                                   CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                         \
+                                                   FN(steps_##T##_##direction##reach##name##_ANY)));           \
     }
 CYNORM_TYPES(CYNORM_REACHES, CYNORM_BLOCK_LOOP)
 static void (*const FN(block_loops)[][2][2][3])(const block_t *) = {CYNORM_TYPES(CYNORM_REACHES_OF, block)};
 #undef CYNORM_BLOCK_LOOP
+#undef CYNORM_BLOCK_STOPS
 #undef CYNORM_BLOCK_STEPS
 
 /* ---- tiles ---- */

@@ -21,10 +21,10 @@
     [CYNORM_##T] = {{CYNORM_POWERS_OF(what##_##T##_forward1), CYNORM_POWERS_OF(what##_##T##_forward2)},        \
                     {CYNORM_POWERS_OF(what##_##T##_backward1), CYNORM_POWERS_OF(what##_##T##_backward2)}},
 
-/* Of the usual exponent, where estimates tell: a loop which stops before the first power to be mended, and which therefore has no
- * calls, around which nothing would stay in registers, and fewer branches, which the compiler moves nothing across. It returns
- * where; what is there goes by the loop that mends, and then the former goes on. */
-#define CYNORM_UNMENDED(name, loop) (CYNORM_ESTIMATES_TELL && #name[0] == 'u' ? (loop) : NULL)
+/* With AVX2, where powers tell: a loop which stops before the first power to be mended, and which therefore has no calls, around
+ * which nothing would stay in registers, and fewer branches, which the compiler moves nothing across. It returns where; what is
+ * there goes by the loop that mends, and then the former goes on. */
+#define CYNORM_UNMENDED(stops, loop) (CYNORM_ESTIMATES_TELL && (stops) ? (loop) : NULL)
 
 /* Which of the compiled loops; the usual one may ask for whole vectors. */
 static int FN(loop_of_beta)(const cynorm_lrn_tile *t, int whole) {

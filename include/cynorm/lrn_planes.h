@@ -68,15 +68,15 @@ CYNORM_INLINE vec FN(plane_omega)(const plane_t *p, int64_t i, int reach) {
  * to be mended. */
 CYNORM_INLINE int FN(plane_term)(const plane_t *p, const vec *omegas, int64_t i, int64_t n, int count, int dtype, int kind,
                                  int mends) {
-    vec omega[2], x[2], g[2], term[2], weighted[2], estimates = {0};
+    vec omega[2], x[2], g[2], term[2], weighted[2], told = {0};
     for (int k = 0; k < count; k++) {
         const int64_t at = (i + k * VL) * cynorm_itemsize(dtype);
         x[k] = FN(get)(p->src + at, dtype, n), g[k] = FN(get)(p->diff_dst + at, dtype, n);
         __builtin_prefetch(p->diff_dst + at + p->diff_ahead, 0, 2);
         omega[k] = FN(part)(omegas[k], FN(splat)(1), n);
     }
-    FN(terms_of)(&p->q, term, omega, g, x, NULL, count, kind, weighted, mends ? NULL : &estimates);
-    if (!mends && __builtin_expect(FN(not_finite)(estimates), 0)) return 0;
+    FN(terms_of)(&p->q, term, omega, g, x, NULL, count, kind, weighted, mends ? NULL : &told);
+    if (!mends && __builtin_expect(FN(told_to_mend)(told, kind, p->q.beta), 0)) return 0;
     for (int k = 0; k < count; k++) {
         FN(store)(p->weighted + i + k * VL, weighted[k]);
         FN(store_n)(p->sums + i + k * VL, term[k], n);
@@ -223,7 +223,7 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
         if (reach > VL) return;                                                                                \
         const int beta = kind;                                                                                 \
         FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta,                                              \
-                              CYNORM_UNMENDED(name, FN(unmended_##T##reach)));                                 \
+                              CYNORM_UNMENDED(#name[0] == 'u', FN(unmended_##T##reach)));                      \
     }
 #define CYNORM_PLANES(T, reach)                                                                                \
     static __attribute__((noinline)) int64_t FN(unmended_##T##reach)(const plane_t *given, int64_t i) {        \

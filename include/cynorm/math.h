@@ -13,6 +13,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a,
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
 static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt14)(x); }
 static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp14)(x); }
+static inline vec FN(larger)(vec x, vec y) { return (vec)CYNORM_MM(max)(x, y); }
 static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
 #undef CYNORM_MM
 #define CYNORM_ESTIMATES 14
@@ -32,6 +33,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a,
 static inline vec FN(fma)(vec a, vec b, vec c) { return a * b + c; }
 #endif
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
+static inline vec FN(larger)(vec x, vec y) { return (vec)CYNORM_MM(max)(x, y); }
 static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
 #if CYNORM_DOUBLE || !defined(__FMA__) /* without which the residual of an estimate is not worth having */
 #define CYNORM_ESTIMATES 0
@@ -59,6 +61,7 @@ static inline vec FN(sqrt)(vec x) {
     for (int i = 0; i < VL; i++) x[i] = CYNORM_DOUBLE ? __builtin_sqrt(x[i]) : __builtin_sqrtf(x[i]);
     return x;
 }
+static inline vec FN(larger)(vec x, vec y) { return FN(select)(x > y, x, y); }
 static inline vec FN(clip)(vec x, vec low, vec high) {
     return FN(select)(x < low, low, FN(select)(x > high, high, x));
 }
@@ -81,29 +84,45 @@ static inline vec FN(clip)(vec x, vec low, vec high) {
 #define CYNORM_BIAS 127
 #endif
 
-/* Whether any lane of two vectors has other bits than those of the `count` numbers from `least` on. */
-static inline int FN(either_outside)(vec x, vec y, uint_r least, uint_r count) {
+/* ---- masks as bits ---- */
+
+/* Bit i: whether lane i is true. */
+static inline unsigned FN(mask_bits)(ivec mask) {
 #if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
-    const __m512i first = _mm512_set1_epi64((sint_r)least), all = _mm512_set1_epi64((sint_r)count);
-    return !_kortestz_mask8_u8(_mm512_cmpge_epu64_mask(_mm512_sub_epi64((__m512i)x, first), all),
-                               _mm512_cmpge_epu64_mask(_mm512_sub_epi64((__m512i)y, first), all));
+    return _mm512_movepi64_mask((__m512i)mask);
 #elif CYNORM_VBYTES == 64
-    const __m512i first = _mm512_set1_epi32((sint_r)least), all = _mm512_set1_epi32((sint_r)count);
-    return !_kortestz_mask16_u8(_mm512_cmpge_epu32_mask(_mm512_sub_epi32((__m512i)x, first), all),
-                                _mm512_cmpge_epu32_mask(_mm512_sub_epi32((__m512i)y, first), all));
-#else
-    const uvec bad = (uvec)((uvec)x - least >= count) | (uvec)((uvec)y - least >= count);
-#if CYNORM_VBYTES == 32
-    return _mm256_movemask_epi8((__m256i)bad) != 0;
+    return _mm512_movepi32_mask((__m512i)mask);
+#elif CYNORM_VBYTES == 32 && CYNORM_DOUBLE
+    return (unsigned)_mm256_movemask_pd((__m256d)mask);
+#elif CYNORM_VBYTES == 32
+    return (unsigned)_mm256_movemask_ps((__m256)mask);
+#elif defined(__SSE2__) && CYNORM_DOUBLE
+    return (unsigned)_mm_movemask_pd((__m128d)mask);
 #elif defined(__SSE2__)
-    return _mm_movemask_epi8((__m128i)bad) != 0;
+    return (unsigned)_mm_movemask_ps((__m128)mask);
 #else
-    uint_r any = 0;
-    for (int i = 0; i < VL; i++) any |= bad[i];
-    return any != 0;
-#endif
+    unsigned bits = 0;
+    for (int i = 0; i < VL; i++) bits |= (unsigned)(mask[i] & 1) << i;
+    return bits;
 #endif
 }
+
+/* v where a bit is set, else 0 */
+static inline vec FN(where_bits)(unsigned bits, vec v) {
+#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
+    return (vec)_mm512_maskz_mov_pd((__mmask8)bits, (__m512d)v);
+#elif CYNORM_VBYTES == 64
+    return (vec)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
+#else
+    ivec lane;
+    for (int i = 0; i < VL; i++) lane[i] = (sint_r)1 << i;
+    return (vec)((ivec)v & ((((sint_r)bits - (ivec){0}) & lane) != 0));
+#endif
+}
+
+/* ---- what is asked of lanes ---- */
+
+static inline vec FN(abs)(vec x) { return (vec)((ivec)x & ~((ivec)(-(vec){0}))); }
 
 /* Whether any lane of two vectors is other than a positive, normal, finite number, or, but for AVX-512, so large that the
  * estimate of its reciprocal is flushed to 0. */
@@ -113,7 +132,8 @@ static inline int FN(either_abnormal)(vec x, vec y) {
 #elif CYNORM_VBYTES == 64 /* every class there is of others */
     return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)x, 0xff), _mm512_fpclass_ps_mask((__m512)y, 0xff));
 #else
-    return FN(either_outside)(x, y, CYNORM_BITS_MIN, CYNORM_BITS_INF - CYNORM_BITS_MIN - ((uint_r)2 << CYNORM_MANTISSA));
+    const uint_r count = CYNORM_BITS_INF - CYNORM_BITS_MIN - ((uint_r)2 << CYNORM_MANTISSA); /* of numbers from the least on */
+    return FN(mask_bits)((ivec)((uvec)x - CYNORM_BITS_MIN >= count) | (ivec)((uvec)y - CYNORM_BITS_MIN >= count)) != 0;
 #endif
 }
 
@@ -235,38 +255,46 @@ static const real FN(exp2_poly)[] = {
     1.0178062445845774e-07, 7.072585949269223e-09, 4.4549605981865186e-10};
 #define CYNORM_EXP2_LIMIT 2044
 #else
-static const real FN(log2_poly)[] = {1.442694902420044f, -0.7213475108146667f, 0.48134464025497437f, -0.36088037490844727f};
+static const real FN(log2_poly)[] = {
+    1.4426950216293335f, -0.7213466763496399f, 0.480922639369964f, -0.3616610169410706f, 0.2820972502231598f};
 static const real FN(exp2_poly)[] = {
     0.6931471824645996f, 0.24022650718688965f, 0.055503569543361664f, 0.009618083015084267f,
     0.0013390863314270973f, 0.00015453163359779865f};
 #define CYNORM_EXP2_LIMIT 252
 #endif
-/* Of 1 + j/16: the reciprocal q, in so few bits that m * q - 1 is exact beside it, and -log2(q) - j/16. Those of 1 are
- * exact, that the logarithm of what is near 1 keep its digits. */
+/* Of 1 + j/16, but of every other one in float: the reciprocal q, in so few bits that m * q - 1 is exact beside it, and
+ * -log2(q) - j/16. Those of 1 are exact, that the logarithm of what is near 1 keep its digits. */
+#if CYNORM_DOUBLE
+#define CYNORM_PARTS 4 /* log2 of their number */
 static const real FN(reciprocals)[16] __attribute__((aligned(64))) = {
     1, 60 / 64., 57 / 64., 54 / 64., 51 / 64., 49 / 64., 47 / 64., 45 / 64.,
     43 / 64., 41 / 64., 39 / 64., 38 / 64., 37 / 64., 35 / 64., 34 / 64., 33 / 64.};
 static const real FN(logarithms)[16] __attribute__((aligned(64))) = {
-    0, (real)0.030609404391481472, (real)0.04210998583525832, (real)0.057612497836531454,
-    (real)0.07757465802850441, (real)0.07279015588479179, (real)0.07041114832236263, (real)0.07064690367032529,
-    (real)0.07373524529790206, (real)0.07994799538191631, (real)0.08959778113775166, (real)0.06457248655641451,
-    (real)0.040546634371050216, (real)0.05821698305503355, (real)0.03753715874966059, (real)0.018105880641546564};
+    0, 0.030609404391481472, 0.04210998583525832, 0.057612497836531454, 0.07757465802850441, 0.07279015588479179,
+    0.07041114832236263, 0.07064690367032529, 0.07373524529790206, 0.07994799538191631, 0.08959778113775166, 0.06457248655641451,
+    0.040546634371050216, 0.05821698305503355, 0.03753715874966059, 0.018105880641546564};
+#else
+#define CYNORM_PARTS 3
+static const real FN(reciprocals)[8] __attribute__((aligned(32))) = {
+    1, 57 / 64.f, 51 / 64.f, 47 / 64.f, 43 / 64.f, 39 / 64.f, 37 / 64.f, 34 / 64.f};
+static const real FN(logarithms)[8] __attribute__((aligned(32))) = {
+    0, 0.04210998583525832f, 0.07757465802850441f, 0.07041114832236263f,
+    0.07373524529790206f, 0.08959778113775166f, 0.040546634371050216f, 0.03753715874966059f};
+#endif
 #define CYNORM_LOG2_E ((real)1.4426950408889634074)
 #define CYNORM_DEGREE(c) ((int)(sizeof(c) / sizeof(c[0])) - 1)
 
-/* table[i mod 16] */
+/* table[i mod 2^CYNORM_PARTS] */
 static inline vec FN(lookup)(const real *table, ivec i) {
 #if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return (vec)_mm512_permutex2var_pd(_mm512_load_pd(table), (__m512i)i, _mm512_load_pd(table + 8));
 #elif CYNORM_VBYTES == 64
-    return (vec)_mm512_permutexvar_ps((__m512i)i, _mm512_load_ps(table));
+    return (vec)_mm512_permutexvar_ps((__m512i)i, _mm512_broadcast_f32x8(_mm256_load_ps(table)));
 #elif CYNORM_VBYTES == 32 && !CYNORM_DOUBLE
-    __m256 first = _mm256_permutevar8x32_ps(_mm256_load_ps(table), (__m256i)i);
-    __m256 second = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), (__m256i)i);
-    return (vec)_mm256_blendv_ps(first, second, (__m256)(i << 28));
+    return (vec)_mm256_permutevar8x32_ps(_mm256_load_ps(table), (__m256i)i);
 #else
     vec v;
-    for (int k = 0; k < VL; k++) v[k] = table[i[k] & 15];
+    for (int k = 0; k < VL; k++) v[k] = table[i[k] & ((1 << CYNORM_PARTS) - 1)];
     return v;
 #endif
 }
@@ -304,36 +332,43 @@ CYNORM_INLINE void FN(polynomials)(vec *y, const vec *x, int n, const real *c, i
     for (int i = degree - 1; i >= 0; i--) CYNORM_EACH y[k] = FN(fma)(y[k], x[k], FN(splat)(c[i]));
 }
 
-/* 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST. log2 x = a + b, a multiple of 1/16 and what is left, less than
- * 1/7. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum need
- * be carried in two parts. */
-CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y) {
-    const sint_r one = (sint_r)CYNORM_BIAS << CYNORM_MANTISSA, sixteenth = (sint_r)1 << (CYNORM_MANTISSA - 4);
-    const sint_r sixteenths = CYNORM_BITS_MAGIC - ((sint_r)4 << CYNORM_MANTISSA); /* the bits of CYNORM_MAGIC / 16 */
+/* x = 2^e * m, m next to 1 + j * 2^-CYNORM_PARTS, from half a part below 1 on: m, and e * 2^CYNORM_PARTS + j as a whole number, and
+ * as part of log2 x. Of what is no positive, normal, finite number that is more, either way, than of those. */
+CYNORM_INLINE ivec FN(bits_above)(vec x) { /* 1, and half a part */
+    const sint_r one = (sint_r)CYNORM_BIAS << CYNORM_MANTISSA, half_part = (sint_r)1 << (CYNORM_MANTISSA - CYNORM_PARTS - 1);
+    return (ivec)x - (one - half_part);
+}
+CYNORM_INLINE vec FN(mantissa_of)(vec x) {
+    return (vec)((ivec)x - (FN(bits_above)(x) >> CYNORM_MANTISSA << CYNORM_MANTISSA));
+}
+CYNORM_INLINE ivec FN(parts_of)(vec x) { return FN(bits_above)(x) >> (CYNORM_MANTISSA - CYNORM_PARTS); }
+CYNORM_INLINE vec FN(log2_of_parts)(ivec parts) {
+    const sint_r magic = CYNORM_BITS_MAGIC - ((sint_r)CYNORM_PARTS << CYNORM_MANTISSA); /* the bits of CYNORM_MAGIC in parts */
+    return (vec)(parts + magic) - CYNORM_MAGIC / (1 << CYNORM_PARTS);
+}
+
+/* 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST, if in range. log2 x = a + b, a whole number of parts and what is left,
+ * less than 1/6. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum
+ * need be carried in two parts. */
+CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y, int dtype) {
+    const int spare = dtype == CYNORM_BF16 ? 2 : dtype == CYNORM_F16; /* terms of either polynomial that such results do not need */
     const ivec low_bits = (ivec){0} + (((sint_r)1 << (CYNORM_DOUBLE ? 15 : 12)) - 1);
     const vec y_all = FN(splat)((real)y), y_high = (vec)((ivec)y_all & ~low_bits);
     const vec y_low = FN(splat)((real)(y - (double)y_high[0]));
-    ivec above[CYNORM_TOGETHER], i[CYNORM_TOGETHER];
-    vec m[CYNORM_TOGETHER], z[CYNORM_TOGETHER], a[CYNORM_TOGETHER], b[CYNORM_TOGETHER], rest[CYNORM_TOGETHER];
-    vec whole[CYNORM_TOGETHER], r[CYNORM_TOGETHER];
-    /* x = 2^e * m, m next to 1 + j/16, in [1 - 1/64, 2 - 1/32), and i = 16 e + j; z = m * q - 1 */
-    CYNORM_EACH above[k] = (ivec)x[k] - (one - sixteenth / 2);
-    CYNORM_EACH i[k] = above[k] >> (CYNORM_MANTISSA - 4);
-    CYNORM_EACH m[k] = (vec)((ivec)x[k] - ((above[k] >> CYNORM_MANTISSA) << CYNORM_MANTISSA));
-    CYNORM_EACH z[k] = FN(times_less_one)(m[k], FN(lookup)(FN(reciprocals), i[k]));
-    CYNORM_EACH a[k] = (vec)(i[k] + sixteenths) - CYNORM_MAGIC / 16;
-    FN(polynomials)(b, z, n, FN(log2_poly), CYNORM_DEGREE(FN(log2_poly)));
+    ivec i[CYNORM_TOGETHER];
+    vec z[CYNORM_TOGETHER], a[CYNORM_TOGETHER], b[CYNORM_TOGETHER], rest[CYNORM_TOGETHER];
+    vec moved[CYNORM_TOGETHER], r[CYNORM_TOGETHER];
+    CYNORM_EACH i[k] = FN(parts_of)(x[k]);
+    CYNORM_EACH z[k] = FN(times_less_one)(FN(mantissa_of)(x[k]), FN(lookup)(FN(reciprocals), i[k]));
+    CYNORM_EACH a[k] = FN(log2_of_parts)(i[k]);
+    FN(polynomials)(b, z, n, FN(log2_poly), CYNORM_DEGREE(FN(log2_poly)) - spare);
     CYNORM_EACH b[k] = FN(fma)(z[k], b[k], FN(lookup)(FN(logarithms), i[k]));
     CYNORM_EACH rest[k] = FN(fma)(y_all, b[k], y_low * a[k]);
-    CYNORM_EACH a[k] *= y_high;
-    CYNORM_EACH whole[k] = ((a[k] + rest[k]) + CYNORM_MAGIC) - CYNORM_MAGIC;
-    CYNORM_EACH r[k] = (a[k] - whole[k]) + rest[k];
-    FN(polynomials)(p, r, n, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly)));
+    CYNORM_EACH moved[k] = FN(fma)(y_high, a[k], rest[k]) + CYNORM_MAGIC; /* whose bits end in a whole number, next to y * log2 x */
+    CYNORM_EACH r[k] = FN(fma)(y_high, a[k], CYNORM_MAGIC - moved[k]) + rest[k];
+    FN(polynomials)(p, r, n, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly)) - spare);
     CYNORM_EACH p[k] = FN(fma)(p[k], r[k], FN(splat)(1));
-#if CYNORM_VBYTES < 64 /* which scales by any power */
-    CYNORM_EACH whole[k] = FN(clip)(whole[k], FN(splat)(-CYNORM_EXP2_LIMIT), FN(splat)(CYNORM_EXP2_LIMIT));
-#endif
-    CYNORM_EACH p[k] = FN(scale)(p[k], whole[k]);
+    CYNORM_EACH p[k] = (vec)((ivec)p[k] + ((ivec)moved[k] << CYNORM_MANTISSA));
 }
 
 #ifndef CYNORM_BETA_KINDS
@@ -363,7 +398,6 @@ static inline int cynorm_special_beta(double beta) {
  * bases, and a loop may ask late. AVX-512's take subnormal numbers, too. From 2^126 on y^2 is subnormal: where these are
  * flushed to 0, so is the power, with either. */
 #define CYNORM_ESTIMATES_TELL (CYNORM_VBYTES == 32 && CYNORM_ESTIMATES && !CYNORM_DOUBLE)
-CYNORM_INLINE int FN(estimates_tell)(int kind) { return CYNORM_ESTIMATES_TELL && kind == CYNORM_BETA_THREE_QUARTERS; }
 static inline int FN(not_finite)(vec estimates) {
 #if CYNORM_ESTIMATES_TELL
     return _mm256_movemask_ps(_mm256_cmp_ps((__m256)estimates, (__m256)FN(splat)(INFINITY), _CMP_NLT_UQ)) != 0;
@@ -373,16 +407,28 @@ static inline int FN(not_finite)(vec estimates) {
 #endif
 }
 
+/* What powers tell of whether one of them is to be mended, if they do: their estimates or, of any exponent, the logarithms of their
+ * bases' parts; that of two; and whether there is one. Up to `most` powers are in range, whatever they are rounded to. */
+CYNORM_INLINE int FN(powers_tell)(int kind) {
+    return kind == CYNORM_BETA_ANY || (CYNORM_ESTIMATES_TELL && kind == CYNORM_BETA_THREE_QUARTERS);
+}
+CYNORM_INLINE vec FN(told_of)(vec x, int kind) {
+    if (kind == CYNORM_BETA_ANY) return FN(abs)(FN(log2_of_parts)(FN(parts_of)(x)));
+    return FN(estimates_of)(x, CYNORM_COMPUTE).w;
+}
+CYNORM_INLINE vec FN(told_of_both)(vec x, vec y, int kind) { return kind == CYNORM_BETA_ANY ? FN(larger)(x, y) : x + y; }
+CYNORM_INLINE int FN(told_to_mend)(vec told, int kind, double beta) {
+    if (kind != CYNORM_BETA_ANY) return FN(not_finite)(told);
+    const double most = (CYNORM_BIAS - 2) / (fabs(beta) > 1 ? fabs(beta) : 1) - 1. / (1 << CYNORM_PARTS);
+    return FN(mask_bits)(told > FN(splat)((real)most)) != 0;
+}
+
 /* Whether the power of any lane of two vectors is to be mended: negative, zero, subnormal and infinite bases, NaN, and those
  * whose power is out of range, where its product with a need not be. */
 CYNORM_INLINE int FN(either_to_mend)(vec x, vec y, int kind, double beta) {
-    const int most = CYNORM_BIAS - 2; /* the exponent of the largest power, which that of the base is beta times less than */
     if (kind == CYNORM_BETA_HUGE) return 1;
-    if (FN(estimates_tell)(kind))
-        return FN(not_finite)(FN(estimates_of)(x, CYNORM_COMPUTE).w + FN(estimates_of)(y, CYNORM_COMPUTE).w);
-    if (kind != CYNORM_BETA_ANY) return FN(either_abnormal)(x, y);
-    const uint_r reach = (uint_r)(fabs(beta) > 1 ? most / fabs(beta) : most);
-    return FN(either_outside)(x, y, (CYNORM_BIAS - reach) << CYNORM_MANTISSA, 2 * reach << CYNORM_MANTISSA);
+    if (!FN(powers_tell)(kind)) return FN(either_abnormal)(x, y);
+    return FN(told_to_mend)(FN(told_of_both)(FN(told_of)(x, kind), FN(told_of)(y, kind), kind), kind, beta);
 }
 
 /* product = a * x^-beta: libm's answer in the lanes to mend alone, so that none other changes. */
@@ -400,7 +446,8 @@ static __attribute__((noinline)) vec FN(mend_reciprocal)(vec x, vec reciprocal, 
     const int kind = cynorm_beta_kind(beta);
     for (int i = 0; i < VL; i++) {
         const vec all = FN(splat)(x[i]);
-        if (FN(estimates_tell)(kind) ? FN(either_to_mend)(all, all, kind, beta) : FN(any_abnormal)(all)) reciprocal[i] = 1 / x[i];
+        const int usual = kind == CYNORM_BETA_THREE_QUARTERS;
+        if (usual ? FN(either_to_mend)(all, all, kind, beta) : FN(any_abnormal)(all)) reciprocal[i] = 1 / x[i];
     }
     return reciprocal;
 }
@@ -410,42 +457,41 @@ CYNORM_INLINE void FN(mend)(vec *out, vec a, vec x, int both, vec *reciprocal, d
     if (both) *reciprocal = FN(mend_reciprocal)(x, *reciprocal, beta);
 }
 
-/* out = a * x^-beta of n vectors and, where asked for, 1/x, of any x; or, where estimates tell and are asked for, of x that are not
- * to be mended: those of all are added to them. */
+/* out = a * x^-beta of n vectors and, where asked for, 1/x, of any x; or, where powers tell and `told` is given, of x that are not
+ * to be mended: what is told by all of them. */
 CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n, int kind, double beta, int dtype,
-                                    vec *reciprocal, vec *estimates) {
-    vec r[CYNORM_TOGETHER];
-    if (kind == CYNORM_BETA_THREE_QUARTERS) {
-        vec sum = {0};
-        CYNORM_EACH {
-            const FN(estimated) of = FN(estimates_of)(x[k], dtype);
-            out[k] = FN(times_rsqrt_3_4)(a[k], x[k], of, dtype, &r[k]);
-            sum = k ? sum + of.w : of.w;
-        }
-        if (CYNORM_ESTIMATES_TELL) {
-            if (estimates) *estimates += sum;
-            else if (__builtin_expect(FN(not_finite)(sum), 0))
-                CYNORM_EACH FN(mend)(&out[k], a[k], x[k], reciprocal != NULL, &r[k], beta);
-            if (reciprocal) CYNORM_EACH reciprocal[k] = r[k];
-            return;
-        }
+                                    vec *reciprocal, vec *told) {
+    vec r[CYNORM_TOGETHER], own = {0};
+    if (kind == CYNORM_BETA_THREE_QUARTERS) CYNORM_EACH {
+        const FN(estimated) of = FN(estimates_of)(x[k], dtype);
+        out[k] = FN(times_rsqrt_3_4)(a[k], x[k], of, dtype, &r[k]);
+        own = k ? own + of.w : of.w;
     } else if (kind == CYNORM_BETA_HALF) CYNORM_EACH {
         const vec y = FN(rsqrt)(x[k], dtype);
         r[k] = y * y, out[k] = a[k] * y;
     } else {
-        if (kind == CYNORM_BETA_ANY) FN(powers_any)(out, x, n, -beta);
+        if (kind == CYNORM_BETA_ANY) {
+            FN(powers_any)(out, x, n, -beta, dtype);
+            CYNORM_EACH own = FN(told_of_both)(own, FN(told_of)(x[k], kind), kind);
+        }
         CYNORM_EACH r[k] = FN(reciprocal)(x[k], dtype);
         CYNORM_EACH out[k] = a[k] * (kind == CYNORM_BETA_ONE ? r[k]
                                      : kind == CYNORM_BETA_ZERO ? FN(splat)(1)
                                      : kind == CYNORM_BETA_ANY ? out[k]
                                      : x[k]); /* to be mended */
     }
+    if (FN(powers_tell)(kind)) {
+        if (told) *told = FN(told_of_both)(*told, own, kind);
+        else if (__builtin_expect(FN(told_to_mend)(own, kind, beta), 0))
+            CYNORM_EACH FN(mend)(&out[k], a[k], x[k], reciprocal != NULL, &r[k], beta);
+    } else {
 #pragma GCC unroll 2
-    for (int j = 0; j < n; j += 2) {
-        const int both = j + 1 < n;
-        if (!__builtin_expect(FN(either_to_mend)(x[j], x[j + both], kind, beta), 0)) continue;
+        for (int j = 0; j < n; j += 2) {
+            const int both = j + 1 < n;
+            if (!__builtin_expect(FN(either_to_mend)(x[j], x[j + both], kind, beta), 0)) continue;
 #pragma GCC unroll 2
-        for (int k = j; k <= j + both; k++) FN(mend)(&out[k], a[k], x[k], reciprocal != NULL, &r[k], beta);
+            for (int k = j; k <= j + both; k++) FN(mend)(&out[k], a[k], x[k], reciprocal != NULL, &r[k], beta);
+        }
     }
     if (reciprocal) CYNORM_EACH reciprocal[k] = r[k];
 }
@@ -454,40 +500,4 @@ CYNORM_INLINE vec FN(times_power)(vec a, vec x, int kind, double beta, int dtype
     vec out;
     FN(times_powers)(&out, &a, &x, 1, kind, beta, dtype, NULL, NULL);
     return out;
-}
-
-/* ---- masks as bits ---- */
-
-/* Bit i: whether lane i is true. */
-static inline unsigned FN(mask_bits)(ivec mask) {
-#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
-    return _mm512_movepi64_mask((__m512i)mask);
-#elif CYNORM_VBYTES == 64
-    return _mm512_movepi32_mask((__m512i)mask);
-#elif CYNORM_VBYTES == 32 && CYNORM_DOUBLE
-    return (unsigned)_mm256_movemask_pd((__m256d)mask);
-#elif CYNORM_VBYTES == 32
-    return (unsigned)_mm256_movemask_ps((__m256)mask);
-#elif defined(__SSE2__) && CYNORM_DOUBLE
-    return (unsigned)_mm_movemask_pd((__m128d)mask);
-#elif defined(__SSE2__)
-    return (unsigned)_mm_movemask_ps((__m128)mask);
-#else
-    unsigned bits = 0;
-    for (int i = 0; i < VL; i++) bits |= (unsigned)(mask[i] & 1) << i;
-    return bits;
-#endif
-}
-
-/* v where a bit is set, else 0 */
-static inline vec FN(where_bits)(unsigned bits, vec v) {
-#if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
-    return (vec)_mm512_maskz_mov_pd((__mmask8)bits, (__m512d)v);
-#elif CYNORM_VBYTES == 64
-    return (vec)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
-#else
-    ivec lane;
-    for (int i = 0; i < VL; i++) lane[i] = (sint_r)1 << i;
-    return (vec)((ivec)v & ((((sint_r)bits - (ivec){0}) & lane) != 0));
-#endif
 }
