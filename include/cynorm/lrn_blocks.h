@@ -301,7 +301,7 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
         const block_t b = *given;                                                                              \
         return FN(steps_##direction)(&b, step, CYNORM_##T, reach, kind, together, CYNORM_BLOCKS_##way);        \
     }
-/* Of any exponent, where no more vectors wait than a block has slabs. */
+/* Of any exponent float's forward alone: others wait for more vectors than there are registers, or gain nothing. */
 #define CYNORM_BLOCK_STOPS(T, direction, name)                                                                 \
     (#name[0] == 'u' || (#name[0] == 'a' && #direction[0] == 'f' && CYNORM_##T == CYNORM_COMPUTE))
 #define CYNORM_BLOCK_LOOP(T, direction, reach, name, kind, together)                                           \
@@ -314,11 +314,11 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
             FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_SEAMED, NULL);         \
         else if (b.finish && !b.streaming)                                                                     \
             FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_PLAIN,                 \
-                                   CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                         \
+                                   CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                     \
                                                    FN(steps_##T##_##direction##reach##name##_PLAIN)));         \
         else                                                                                                   \
             FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_ANY,                   \
-                                   CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                         \
+                                   CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                     \
                                                    FN(steps_##T##_##direction##reach##name##_ANY)));           \
     }
 CYNORM_TYPES(CYNORM_REACHES, CYNORM_BLOCK_LOOP)

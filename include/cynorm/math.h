@@ -253,14 +253,12 @@ static const real FN(exp2_poly)[] = {
     0.6931471805599453, 0.24022650695910097, 0.0555041086648216, 0.009618129107606888,
     0.0013333558146416936, 0.0001540353044173605, 1.525273382983612e-05, 1.321544258792169e-06,
     1.0178062445845774e-07, 7.072585949269223e-09, 4.4549605981865186e-10};
-#define CYNORM_EXP2_LIMIT 2044
 #else
 static const real FN(log2_poly)[] = {
     1.4426950216293335f, -0.7213466763496399f, 0.480922639369964f, -0.3616610169410706f, 0.2820972502231598f};
 static const real FN(exp2_poly)[] = {
     0.6931471824645996f, 0.24022650718688965f, 0.055503569543361664f, 0.009618083015084267f,
     0.0013390863314270973f, 0.00015453163359779865f};
-#define CYNORM_EXP2_LIMIT 252
 #endif
 /* Of 1 + j/16, but of every other one in float: the reciprocal q, in so few bits that m * q - 1 is exact beside it, and
  * -log2(q) - j/16. Those of 1 are exact, that the logarithm of what is near 1 keep its digits. */
@@ -309,7 +307,8 @@ static inline vec FN(times_less_one)(vec m, vec q) {
 #endif
 }
 
-/* x * 2^e, e a whole number within CYNORM_EXP2_LIMIT; in two halves, so that subnormal and overflowing results come out right */
+/* x * 2^e, e a whole number up to 2 * (CYNORM_BIAS - 1) either way; in two halves, so that subnormal and overflowing results come
+ * out right. */
 static inline vec FN(scale)(vec x, vec e) {
 #if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return (vec)_mm512_scalef_pd((__m512d)x, (__m512d)e);
@@ -333,7 +332,7 @@ CYNORM_INLINE void FN(polynomials)(vec *y, const vec *x, int n, const real *c, i
 }
 
 /* x = 2^e * m, m next to 1 + j * 2^-CYNORM_PARTS, from half a part below 1 on: m, and e * 2^CYNORM_PARTS + j as a whole number, and
- * as part of log2 x. Of what is no positive, normal, finite number that is more, either way, than of those. */
+ * as part of log2 x. Of what is no positive, normal, finite number the latter is CYNORM_BIAS - 1 or more, either way. */
 CYNORM_INLINE ivec FN(bits_above)(vec x) { /* 1, and half a part */
     const sint_r one = (sint_r)CYNORM_BIAS << CYNORM_MANTISSA, half_part = (sint_r)1 << (CYNORM_MANTISSA - CYNORM_PARTS - 1);
     return (ivec)x - (one - half_part);
