@@ -119,8 +119,8 @@ CYNORM_INLINE int64_t FN(steps_forward)(const block_t *b, int64_t step, int dtyp
     return step;
 }
 
-CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, int kind, int together, int way,
-                                      FN(cynorm_steps) *unmended) {
+CYNORM_INLINE void FN(blocks_forward)(const block_t *given, const block_t *b, int dtype, int reach, int kind, int together,
+                                      int way, FN(cynorm_steps) *unmended) {
     const int halves = dtype == CYNORM_BF16, one = halves ? CYNORM_EVEN : CYNORM_ALL;
     const int64_t size = cynorm_itemsize(dtype), length = VL * (1 + halves), steps = b->length / length;
     leaving_t l = {0};
@@ -128,7 +128,7 @@ CYNORM_INLINE void FN(blocks_forward)(const block_t *b, int dtype, int reach, in
     FN(open_leaving)(b, &l, way);
     for (int64_t step = 0; step < steps; step++, i += length) {
         if (unmended) {
-            step = unmended(b, step), i = step * length;
+            step = unmended(given, step), i = step * length;
             if (step == steps) break;
         }
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
@@ -264,25 +264,25 @@ CYNORM_INLINE int64_t FN(steps_backward)(const block_t *b, int64_t pair, int dty
     return pair;
 }
 
-CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *b, leaving_t *l, int dtype, int reach, int kind, int together,
-                                                  int way, FN(cynorm_steps) *unmended) {
+CYNORM_INLINE int64_t FN(blocks_backward_abreast)(const block_t *given, const block_t *b, leaving_t *l, int dtype, int reach,
+                                                  int kind, int together, int way, FN(cynorm_steps) *unmended) {
     const int64_t pairs = b->length / (2 * VL);
     for (int64_t pair = 0; pair < pairs; pair++) {
-        if (unmended && (pair = unmended(b, pair)) == pairs) break;
+        if (unmended && (pair = unmended(given, pair)) == pairs) break;
         FN(block_pair)(b, l, pair * (2 * VL), dtype, reach, kind, together, way, 1);
     }
     return pairs * (2 * VL);
 }
 
-CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, int kind, int together, int way,
-                                       FN(cynorm_steps) *unmended) {
+CYNORM_INLINE void FN(blocks_backward)(const block_t *given, const block_t *b, int dtype, int reach, int kind, int together,
+                                       int way, FN(cynorm_steps) *unmended) {
     const int64_t size = cynorm_itemsize(dtype);
     leaving_t l = {0};
     int64_t i;
     FN(open_leaving)(b, &l, way);
     if (CYNORM_BLOCKS_LATE && dtype == CYNORM_COMPUTE)
         i = FN(blocks_backward_late)(b, &l, dtype, reach, kind, together, way);
-    else i = FN(blocks_backward_abreast)(b, &l, dtype, reach, kind, together, way, unmended);
+    else i = FN(blocks_backward_abreast)(given, b, &l, dtype, reach, kind, together, way, unmended);
     if (i + VL <= b->length) {
         if (way != CYNORM_BLOCKS_SEAMED) cynorm_send_late(b->late, 0, CYNORM_BLOCK, i * size);
         FN(block_backward)(b, &l, i, VL, dtype, reach, kind, together, way);
@@ -294,7 +294,7 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
 
 /* ---- compiled loops ---- */
 
-/* What is given is copied, since the stores of dst might alias it. */
+/* What is given is copied, since the stores of dst might alias it; to registers, so that no copy is passed on. */
 #define CYNORM_BLOCK_STEPS(T, direction, reach, name, kind, together, way)                                     \
     static __attribute__((noinline)) int64_t FN(steps_##T##_##direction##reach##name##_##way)(                 \
         const block_t *given, int64_t step) {                                                                  \
@@ -311,13 +311,13 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *b, int dtype, int reach, i
         const block_t b = *given;                                                                              \
         const int beta = kind;                                                                                 \
         if (FN(is_line)(CYNORM_##T) && b.seamed)                                                               \
-            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_SEAMED, NULL);         \
+            FN(blocks_##direction)(given, &b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_SEAMED, NULL);  \
         else if (b.finish && !b.streaming)                                                                     \
-            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_PLAIN,                 \
+            FN(blocks_##direction)(given, &b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_PLAIN,          \
                                    CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                     \
                                                    FN(steps_##T##_##direction##reach##name##_PLAIN)));         \
         else                                                                                                   \
-            FN(blocks_##direction)(&b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_ANY,                   \
+            FN(blocks_##direction)(given, &b, CYNORM_##T, reach, beta, together, CYNORM_BLOCKS_ANY,            \
                                    CYNORM_UNMENDED(CYNORM_BLOCK_STOPS(T, direction, name),                     \
                                                    FN(steps_##T##_##direction##reach##name##_ANY)));           \
     }
@@ -364,9 +364,10 @@ static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_a
     out_t out;
     FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, 1, unused + CYNORM_BLOCK * pitch);
     seam_t seam[CYNORM_BLOCK];
-    block_t b = {.kept = t->scratch, .length = out.row / size, .q = FN(coefficients_of)(t), .late = &out.late,
-                 .src_ahead = CYNORM_BLOCK * t->src.streamed, .diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed,
-                 .streaming = out.streaming, .seam = seam};
+    block_t b; /* of which zeros would be most */
+    b.kept = t->scratch, b.length = out.row / size, b.q = FN(coefficients_of)(t), b.streaming = out.streaming;
+    b.src_ahead = CYNORM_BLOCK * t->src.streamed, b.diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed;
+    b.seam = seam, b.late = &out.late;
     void (*run)(const block_t *) = FN(block_loops)[dtype][backward][t->left - 1][FN(loop_of_beta)(t, 1)];
     const char *src = t->src.data + src_at - out.overlap;
     const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;

@@ -14,10 +14,10 @@ enum { CYNORM_FAR = 16, CYNORM_ROW_STRIP = 1024 };
  * stores. */
 enum { CYNORM_FAR_REALS = CYNORM_ROW_STRIP + 4 * CYNORM_FAR + 2 * VL };
 typedef struct {
-    real cells[VL + CYNORM_FAR_REALS]; /* from VL on: what lies before is read, but not used */
-    real fours[CYNORM_FAR_REALS];
+    const real *cells;          /* what lies up to VL before it is read, but not used */
     int64_t pitch, rows, first; /* reals from a row to the next; rows; reals to the first cell whose sum is asked for */
-} __attribute__((aligned(64))) far_t;
+    real fours[CYNORM_FAR_REALS] __attribute__((aligned(64)));
+} far_t;
 
 /* S_m that ends at `at`, m a constant of 4 or more */
 CYNORM_INLINE vec FN(far_tree)(const real *fours, int64_t at, int m) {
@@ -29,7 +29,7 @@ CYNORM_INLINE vec FN(far_tree)(const real *fours, int64_t at, int m) {
 
 /* The window of n cells, a constant, that ends at `at`. */
 CYNORM_INLINE vec FN(far_sum)(const far_t *f, int64_t at, int n) {
-    const real *cell = f->cells + VL + at;
+    const real *cell = f->cells + at;
     int done = n & 3;
     vec sum = {0};
     if (done == 1) sum = FN(load)(cell);
@@ -45,10 +45,10 @@ CYNORM_INLINE vec FN(far_sum)(const far_t *f, int64_t at, int n) {
     return sum;
 }
 
-CYNORM_INLINE void FN(far_sums_of)(const far_t *f, int64_t right, int64_t width, vec *out, int omegas,
+CYNORM_INLINE void FN(far_sums_of)(const far_t *f, int64_t right, int64_t width, vec *out, int64_t gap, int omegas,
                                    const coefficients *q, int n) {
     const coefficients copy = *q; /* which no store might alias */
-    for (int64_t i = 0; i < f->rows; i++) {
+    for (int64_t i = 0; i < f->rows; i++, out += gap) {
         const int64_t at = i * f->pitch + f->first + right;
         for (int64_t v = 0; v < width; v++) {
             const vec sum = FN(far_sum)(f, at + v * VL, n);
@@ -57,14 +57,15 @@ CYNORM_INLINE void FN(far_sums_of)(const far_t *f, int64_t right, int64_t width,
     }
 }
 
-/* out = the sums of windows, or omega, of `width` vectors of each row */
-CYNORM_INLINE void FN(far_sums)(far_t *f, int64_t left, int64_t right, int64_t width, vec *out, int omegas,
+/* out = the sums of windows, or omega, of `width` vectors of each row, `gap` vectors between rows */
+CYNORM_INLINE void FN(far_sums)(far_t *f, int64_t left, int64_t right, int64_t width, vec *out, int64_t gap, int omegas,
                                 const coefficients *q) {
-    for (int64_t i = 0; i < f->first + f->rows * f->pitch; i += VL) {
-        const real *c = f->cells + VL + i;
+    const int64_t end = f->first + f->rows * f->pitch;
+    const real *c = f->cells;
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < end; i += VL, c += VL)
         FN(store)(f->fours + i, (FN(load)(c) + FN(load)(c - 1)) + (FN(load)(c - 2) + FN(load)(c - 3)));
-    }
-#define CASE(n) case n: FN(far_sums_of)(f, right, width, out, omegas, q, n); break;
+#define CASE(n) case n: FN(far_sums_of)(f, right, width, out, gap, omegas, q, n); break;
 #define CASES(n) CASE(n) CASE(n + 1) CASE(n + 2) CASE(n + 3)
     switch (left + right + 1) {
         CASE(2) CASE(3) CASES(4) CASES(8) CASES(12) CASES(16) CASES(20) CASES(24) CASES(28) CASE(32) CASE(33)

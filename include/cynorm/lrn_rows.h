@@ -33,10 +33,20 @@ typedef struct FN(cynorm_lrn_rows) {
     int whole; /* whether all vectors are */
     int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
     int columns, keeps; /* whether loops that know no window may go by columns, and leave src in scratch for results */
-    int late; /* of a wide window: how many steps its sums are late, with a vector of zeros behind each row; else 0 */
+    int late; /* of a wide window: how many steps its sums are late; else 0 */
+    int64_t gap; /* vectors of zeros behind each row in scratch, of windows that are late, or backward summed in scratch */
     across_t *across; /* or NULL */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
 } rows_t;
+
+/* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */
+#define KEEP(p) __asm__("" : "+r"(p))
+
+/* Else a loop of it becomes a call of memset. */
+CYNORM_INLINE void FN(zero)(vec *p) {
+    *p = (vec){0};
+    KEEP(p);
+}
 
 /* ---- strips ---- */
 
@@ -147,9 +157,6 @@ static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
 #endif
 }
 
-/* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */
-#define KEEP(p) __asm__("" : "+r"(p))
-
 /* ---- powers and terms, for which no window counts ---- */
 
 /* Loops that know no window take vectors as they lie in memory, by lines: all rows, where these follow one another; else
@@ -160,8 +167,8 @@ typedef struct {
     int64_t line, apart; /* in scratch, from a line to the next, from a vector to the next */
 } lines_t;
 
-/* From a row to the next in scratch: behind one for wide windows lie zeros. */
-CYNORM_INLINE int64_t FN(row_in_scratch)(const rows_t *r, int64_t from, int64_t to) { return to - from + (r->late > 0); }
+/* From a row to the next in scratch. */
+CYNORM_INLINE int64_t FN(row_in_scratch)(const rows_t *r, int64_t from, int64_t to) { return to - from + r->gap; }
 
 CYNORM_INLINE lines_t FN(rows_as_lines)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, int flat, int whole,
                                         int halves) {
@@ -189,6 +196,7 @@ CYNORM_INLINE void FN(powers_of_some)(const rows_t *r, across_t *across, const c
     vec x[CYNORM_TOGETHER], all[CYNORM_TOGETHER], out[CYNORM_TOGETHER];
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
+        if (!k || !halves) __builtin_prefetch(src + k * r->src_step + r->src_ahead, 0, 2);
         x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
         all[k] = FN(part)(omega[k * apart], FN(splat)(1), n);
     }
@@ -244,6 +252,7 @@ CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const cha
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         if (!k || !halves) {
+            __builtin_prefetch(src + k * r->src_step + r->src_ahead, 0, 2);
             __builtin_prefetch(diff + k * r->diff_step + r->diff_ahead, 0, 2);
         }
         x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
@@ -291,9 +300,10 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
 #undef ADVANCE
 #undef SOME
     }
-    if (!r->late) return;
+    if (!r->gap) return;
     const int64_t row = FN(row_in_scratch)(r, from, to), end = s->rows * row;
-    for (int64_t i = row - 1; i < end; i += row) term[i] = (vec){0};
+    for (int64_t i = -r->gap; i < end; i += row)
+        for (int64_t j = 0; j < r->gap; j++) FN(zero)(term + i + j);
     for (int j = 0; j < r->late; j++) term[end + j] = (vec){0};
 }
 
@@ -311,7 +321,6 @@ CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int6
 #define NEXT                                                                                                   \
     EACH_HALF next[h] = FN(get_of_some)(src, 0, h, dtype, FN(lanes)(r, v, whole), halves);                     \
     EACH_HALF next[h] *= next[h];                                                                              \
-    __builtin_prefetch(src + r->src_ahead, 0, 2);                                                              \
     src += r->src_step, v++
 #define SUM                                                                                                    \
     if (reach > 0) FN(narrow_sums)(sum, &sums, next, reach, halves, NULL);                                     \
@@ -438,30 +447,29 @@ CYNORM_INLINE void FN(strip_results)(const rows_t *r, const strip_t *s, int64_t 
 
 #if CYNORM_FAR_SERVES
 static __attribute__((noinline)) void FN(far_to_omegas)(far_t *f, const rows_t *r, int64_t width, vec *out) {
-    FN(far_sums)(f, r->left, r->right, width, out, 1, &r->q);
+    FN(far_sums)(f, r->left, r->right, width, out, r->gap, 1, &r->q);
 }
 static __attribute__((noinline)) void FN(far_to_sums)(far_t *f, const rows_t *r, int64_t width, vec *out) {
-    FN(far_sums)(f, r->right, r->left, width, out, 0, &r->q);
+    FN(far_sums)(f, r->right, r->left, width, out, 0, 0, &r->q);
 }
 
 /* omega of vectors [from, to) of the strip's rows */
-CYNORM_INLINE void FN(far_omegas)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype,
-                                  int whole) {
+CYNORM_INLINE void FN(far_omegas)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype, int whole) {
     far_t f;
-    const rows_t copy = *given, *r = &copy; /* which no store might alias */
+    vec squares[1 + CYNORM_FAR_REALS / VL], *out = squares + 1;
     const int64_t gap = r->margin, begin = from > gap ? from - gap : 0, end = r->vectors - to > gap ? to + gap : r->vectors;
-    f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = gap * VL;
+    const int64_t step = r->src_step;
+    f.cells = (const real *)out, f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = gap * VL;
     for (int64_t i = 0; i < s->rows; i++) {
-        const char *src = r->src + (s->row + i) * r->src_pitch + begin * r->src_step;
-        real *out = f.cells + VL + i * f.pitch;
-        for (int64_t v = from - gap; v < begin; v++, out += VL) FN(store)(out, (vec){0});
-        for (int64_t v = begin; v < end; v++, out += VL, src += r->src_step) {
-            __builtin_prefetch(src + r->src_ahead, 0, 2);
+        const char *src = r->src + (s->row + i) * r->src_pitch + begin * step;
+        for (int64_t v = from - gap; v < begin; v++) FN(zero)(out++);
+#pragma GCC unroll 2
+        for (int64_t v = begin; v < end; v++, src += step) {
             const vec x = FN(get)(src, dtype, FN(lanes)(r, v, whole));
-            FN(store)(out, x * x);
+            *out++ = x * x;
         }
-        for (int64_t v = end; v < to + gap; v++, out += VL) FN(store)(out, (vec){0});
     }
+    for (int64_t v = end; v < to + gap; v++) FN(zero)(out++);
     FN(far_to_omegas)(&f, r, to - from, omega);
 }
 
@@ -469,25 +477,20 @@ CYNORM_INLINE void FN(far_omegas)(const rows_t *given, const strip_t *s, int64_t
 CYNORM_INLINE void FN(far_results)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term, int dtype,
                                    int whole) {
     far_t f;
+    vec sums[CYNORM_STRIP_VECTORS], *sum = sums;
     const rows_t copy = *given, *r = &copy;
-    const int64_t gap = r->margin, width = s->to - s->from, before = s->from - from;
-    f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = (gap + before) * VL;
-    for (int64_t i = 0; i < s->rows; i++) {
-        real *out = f.cells + VL + i * f.pitch;
-        memset(out, 0, (size_t)(gap * VL) * sizeof(real));
-        memcpy(out + gap * VL, term + i * (to - from), (size_t)(to - from) * sizeof(vec));
-    }
-    memset(f.cells + VL + s->rows * f.pitch, 0, (size_t)(gap * VL) * sizeof(real));
-    FN(far_to_sums)(&f, r, width, term);
+    const int64_t gap = r->gap, width = s->to - s->from, before = s->from - from, pitch = FN(row_in_scratch)(r, from, to);
+    f.cells = (const real *)(term - gap), f.pitch = pitch * VL, f.rows = s->rows, f.first = (gap + before) * VL;
+    FN(far_to_sums)(&f, given, width, sums);
     const vec *weighted = term + CYNORM_ROW_WEIGHTED + before;
     across_t across = {.end = NULL};
     if (r->across) across = *r->across;
-    for (int64_t i = 0; i < s->rows; i++, weighted += to - from - width) {
+    for (int64_t i = 0; i < s->rows; i++, weighted += pitch - width) {
         const char *src = r->src + (s->row + i) * r->src_pitch + s->from * r->src_step;
         char *dst = r->dst + (s->row + i) * r->dst_pitch + s->from * r->dst_step;
         for (int64_t v = s->from; v < s->to; v++, src += r->src_step, dst += r->dst_step) {
             const int64_t n = FN(lanes)(r, v, whole);
-            const vec out = FN(diff_src_of)(&r->q, FN(get)(src, dtype, n), *term++, *weighted++);
+            const vec out = FN(diff_src_of)(&r->q, FN(get)(src, dtype, n), *sum++, *weighted++);
             if (FN(may_cross)(dtype, 0) && r->across) FN(put_across)(&across, dst, &out, dtype, 0);
             else FN(put_or_stream)(dst, out, dtype, n, r->streaming);
         }
@@ -542,12 +545,12 @@ static void FN(rows_backward)(const rows_t *r) {
     }
 #define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
     CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
-        const int cells = cynorm_reach_##reach;                                                                \
+        const int cells = cynorm_reach_##reach, least = CYNORM_FAR_SERVES ? -4 : -VL;                          \
         if (CYNORM_##T == CYNORM_BF16 && cells > 0 && given->halves)                                           \
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 1);                                 \
-        else if (cells >= -VL && given->whole)                                                                 \
+        else if (cells >= least && given->whole)                                                               \
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 0);                                 \
-        else if (cells >= -VL) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);              \
+        else if (cells >= least) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);            \
     }
 #define CYNORM_ROWS(T)                                                                                         \
     CYNORM_ROW_POWERS(T, powers, special, cynorm_special_beta(given->q.beta), 0)                               \
@@ -617,11 +620,11 @@ static int64_t FN(strip_of_columns)(const rows_t *r) {
     return rows < least ? least : rows < 2 * least ? rows : 2 * least;
 }
 
-/* Whether the sums of a window in a row, where it is no constant, are made in registers; or in scratch, which wins from 10
+/* Whether the sums of a window in a row, where it is no constant, are made in registers; or in scratch, which wins from 7
  * cells on. */
 static int FN(in_registers)(const cynorm_lrn_window *w) {
     const int64_t others = w->left + w->right;
-    return CYNORM_PICKS && w->left < VL && w->right < VL && others && (!CYNORM_FAR_SERVES || others < 9);
+    return CYNORM_PICKS && w->left < VL && w->right < VL && others && (!CYNORM_FAR_SERVES || others < 6);
 }
 static int FN(far)(const cynorm_lrn_window *w) {
     return CYNORM_FAR_SERVES && w->left <= CYNORM_FAR && w->right <= CYNORM_FAR && w->left + w->right;
@@ -691,10 +694,12 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
 #if CYNORM_PICKS
         r.window = FN(window_of)(&t->window[0]);
         r.late = window = 64 - __builtin_clzll((uint64_t)r.window.n); /* one more than its tree has levels */
+        r.gap = 1;
 #endif
     } else if (!reach) {
         r.left = t->window[0].left, r.right = t->window[0].right, window = CYNORM_FAR_WINDOW;
         r.margin = ((r.left > r.right ? r.left : r.right) + VL - 1) / VL;
+        r.gap = backward ? r.margin : 0;
     }
     r.columns = joint && whole;
     r.keeps = r.columns && dtype == CYNORM_COMPUTE;
@@ -722,7 +727,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
 #define OPERAND(name, short, i)                                                                                \
     r.name = o[i].data ? o[i].data + i2 * o[i].pitch[1] : NULL, r.short##_step = step[i],                      \
     r.short##_pitch = o[i].pitch[level - 1],                                                                   \
-    r.short##_flat = r.whole && !r.late && r.short##_pitch == r.vectors * r.short##_step
+    r.short##_flat = r.whole && !r.gap && r.short##_pitch == r.vectors * r.short##_step
             OPERAND(src, src, CYNORM_LRN_SRC);
             OPERAND(diff_dst, diff, CYNORM_LRN_DIFF_DST);
             OPERAND(y, y, CYNORM_LRN_Y);

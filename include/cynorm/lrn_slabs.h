@@ -13,8 +13,7 @@
  *
  * Windows that lie along rows as well are summed along these first, by the same means: in planes, each row's vectors
  * follow one another (lrn_window.h); where channels are innermost, a row is taken one vector of them at a time, and its
- * pixels are to their windows what slabs are to theirs, but that all of these are trees: S_2B is added up from S_B, or, in
- * windows of 4B and more, kept in its place, and S_4B added up from that. Then all that strips are is a row. */
+ * windows are trees, of S_4 of each of its pixels. Then all that strips are is a row. */
 
 enum { CYNORM_BLOCKS = 8, CYNORM_STRIP = 16 }; /* that the widest window reaches over; most vectors of a strip */
 enum { CYNORM_FEWEST = 6 }; /* from so many channels on a vector of them, even if most of it is empty, is faster than lrn.h's loop */
@@ -24,7 +23,7 @@ typedef struct {
     int64_t n;             /* slabs of the window */
     int64_t pitch;         /* reals from what is kept of a vector to that of the next */
     int blocks;            /* before this one that a window reaches over */
-    real *block[CYNORM_BLOCKS]; /* by vectors: ends, or S_B, of the block before, of the one before that, ...; see add_pairs */
+    real *block[CYNORM_BLOCKS]; /* by vectors: ends, or S_B, of the block before, of the one before that, ... */
     real *kept;            /* of trees, by vectors: S_1 to S_B/2 of the last slabs of the block before */
 } slab_sums;
 
@@ -83,13 +82,9 @@ CYNORM_INLINE vec FN(of_block)(const slab_sums *s, const vec *own, int64_t at, i
     return FN(load)(s->block[back - (j >= 0)] + at + (j & (CYNORM_SLABS - 1)) * VL);
 }
 
-/* S_2B likewise, made of these; or as it is kept. */
+/* S_2B likewise, made of these. */
 CYNORM_INLINE vec FN(pair_of)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back) {
     return FN(of_block)(s, own, at, j, back) + FN(of_block)(s, NULL, at, j, back + 1);
-}
-CYNORM_INLINE vec FN(kept_pair)(const slab_sums *s, const vec *own, int64_t at, int j, int64_t back) {
-    if (own && !back && j >= 0) return own[j];
-    return FN(of_block)(s, NULL, at, j, back + 1);
 }
 
 /* Adds to the sums of a window's `low` latest slabs what it has before these; `own`: S_B of this block, which is then kept. */
@@ -103,28 +98,8 @@ CYNORM_INLINE void FN(add_blocks)(const slab_sums *s, int64_t at, const vec *own
     EACH_SLAB if (all || j >= CYNORM_SLABS - low) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
 }
 
-/* A window of 4B slabs and more takes S_4B, the sum of two S_2B: these are kept, and S_B of the block before alone. */
-static inline int FN(keeps_pairs)(const slab_sums *s) { return s->n >= 4 * CYNORM_SLABS; }
-
-CYNORM_INLINE void FN(add_pairs)(const slab_sums *s, int64_t at, const vec *own, vec *sum, int low) {
-    vec pair[CYNORM_SLABS]; /* first S_B of the block before, then own S_2B */
-    EACH_SLAB pair[j] = FN(load)(s->block[0] + at + j * VL);
-    if (s->n & CYNORM_SLABS) EACH_SLAB sum[j] += j < low ? pair[CYNORM_SLABS + j - low] : own[j - low];
-    EACH_SLAB {
-        FN(store)(s->block[0] + at + j * VL, own[j]);
-        pair[j] = own[j] + pair[j];
-    }
-    /* of the latest S_2B, own counts only if no S_B comes after it */
-    const int64_t back = (s->n / CYNORM_SLABS & 1) + (s->n & 2 * CYNORM_SLABS ? 2 : 0);
-    if (back == 3) EACH_SLAB sum[j] += FN(kept_pair)(s, NULL, at, j - low, 1);
-    if (back == 2) EACH_SLAB sum[j] += FN(kept_pair)(s, pair, at, j - low, 0);
-    if (back) EACH_SLAB sum[j] += FN(kept_pair)(s, NULL, at, j - low, back) + FN(kept_pair)(s, NULL, at, j - low, back + 2);
-    else EACH_SLAB sum[j] += FN(kept_pair)(s, pair, at, j - low, 0) + FN(kept_pair)(s, NULL, at, j - low, 2);
-    EACH_SLAB FN(store)(s->block[s->blocks - 1] + at + j * VL, pair[j]);
-}
-
 /* The window sums of a vector of each slab, from its cells and what is kept; low = n mod B is a constant. */
-CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cells, vec *sum, int low, int pairs) {
+CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cells, vec *sum, int low) {
     real *kept = s->kept + vector * ((CYNORM_SLABS - 1) * VL);
     const int64_t at = vector * s->pitch;
     vec level[2 * CYNORM_SLABS]; /* S_m of slab j is level[B + j] */
@@ -144,21 +119,19 @@ CYNORM_INLINE void FN(sum_slabs_at)(const slab_sums *s, int64_t vector, vec *cel
         for (int j = CYNORM_SLABS - 1; j >= 0; j--) level[CYNORM_SLABS + j] += level[CYNORM_SLABS + j - m];
     }
     if (s->n < CYNORM_SLABS) return;
-    if (pairs) FN(add_pairs)(s, at, level + CYNORM_SLABS, sum, low);
-    else FN(add_blocks)(s, at, level + CYNORM_SLABS, sum, low);
+    FN(add_blocks)(s, at, level + CYNORM_SLABS, sum, low);
 }
 
 /* The block that was replaced is the last one now. */
 static void FN(turn_blocks)(slab_sums *s) {
-    const int first = s->kept && FN(keeps_pairs)(s); /* S_B of the block before has been replaced in place already */
     real *last = s->blocks ? s->block[s->blocks - 1] : NULL;
-    for (int q = s->blocks - 1; q > first; q--) s->block[q] = s->block[q - 1];
-    s->block[first] = last;
+    for (int q = s->blocks - 1; q > 0; q--) s->block[q] = s->block[q - 1];
+    s->block[0] = last;
 }
 
 /* The window sums of a vector of each slab; low is n mod B of a tree, else n - 1 mod B. */
 CYNORM_INLINE void FN(sum_column)(const slab_sums *s, int64_t vector, vec *cell, vec *sum, int tree, int low) {
-    if (tree) FN(sum_slabs_at)(s, vector, cell, sum, low, 0);
+    if (tree) FN(sum_slabs_at)(s, vector, cell, sum, low);
     else FN(sums_by_blocks)(s, vector, cell, sum, low);
 }
 
@@ -282,18 +255,63 @@ CYNORM_INLINE void FN(sum_along_lanes)(real *cells, int64_t vectors, const windo
 }
 #endif
 
-/* Of a row whose pixels are vectors: *s is of one vector, `right` the pixels that a window reaches on. */
-CYNORM_INLINE void FN(sum_along_pixels)(slab_sums *s, real *cells, int64_t pixels, int64_t right, int low, int pairs) {
-    for (int64_t p = 0; p < pixels + right; p += CYNORM_SLABS) {
-        vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
-        EACH_SLAB cell[j] = p + j < pixels ? FN(load)(cells + (p + j) * VL) : (vec){0};
-        FN(sum_slabs_at)(s, 0, cell, sum, low, pairs);
-        EACH_SLAB {
-            const int64_t at = p + j - right;
-            if (at >= 0 && at < pixels) FN(store)(cells + at * VL, sum[j]);
+/* Of rows whose pixels are vectors. S_4 of each pixel of a row is kept, of which the tree's higher levels are made. */
+enum { CYNORM_PIXELS = 4 }; /* at a time */
+typedef struct { vec cell, two, before; } pixels_t; /* S_1 and S_2 of the latest pixel, S_2 of the one before */
+
+/* `count` pixels, if given, else beyond the row; fours: where their S_4 belong. The windows that end with them, of n, if `ends`. */
+CYNORM_INLINE void FN(sum_pixels)(pixels_t *s, real *cells, real *fours, int64_t right, int64_t n, int low, int count, int given,
+                                  int ends) {
+    vec cell[CYNORM_PIXELS], two[CYNORM_PIXELS], sum[CYNORM_PIXELS];
+#define EACH_PIXEL _Pragma("GCC unroll 4") for (int j = 0; j < count; j++)
+    EACH_PIXEL cell[j] = given ? FN(load)(cells + j * VL) : (vec){0};
+    EACH_PIXEL two[j] = cell[j] + (j ? cell[j - 1] : s->cell);
+    EACH_PIXEL FN(store)(fours + j * VL, two[j] + (j > 1 ? two[j - 2] : j ? s->two : s->before));
+    if (ends) {
+        EACH_PIXEL sum[j] = low == 0 ? FN(splat)((real)-0.0) : low == 2 ? two[j] : cell[j];
+        if (low == 3) EACH_PIXEL sum[j] += j ? two[j - 1] : s->two;
+        const real *latest = fours - low * VL;
+#define S_4(back) FN(load)(latest + (j - (back)) * VL)
+#define S_8(back) (S_4(back) + S_4((back) + 4))
+#define S_16(back) (S_8(back) + S_8((back) + 8))
+        if (n & 4) {
+            EACH_PIXEL sum[j] += S_4(0);
+            latest -= 4 * VL;
         }
-        FN(turn_blocks)(s);
+        if (n & 8) {
+            EACH_PIXEL sum[j] += S_8(0);
+            latest -= 8 * VL;
+        }
+        if (n & 16) {
+            EACH_PIXEL sum[j] += S_16(0);
+            latest -= 16 * VL;
+        }
+        if (n & 32) EACH_PIXEL sum[j] += S_16(0) + S_16(16);
+#undef S_4
+#undef S_8
+#undef S_16
+        EACH_PIXEL FN(store)(cells + (j - right) * VL, sum[j]);
     }
+#undef EACH_PIXEL
+    s->before = count > 1 ? two[count - 2] : s->two;
+    s->two = two[count - 1], s->cell = cell[count - 1];
+}
+
+/* fours: n - 1 vectors of zeros before it, pixels + right behind. */
+CYNORM_INLINE void FN(sum_along_pixels)(real *cells, int64_t pixels, int64_t right, int64_t n, real *fours, int low) {
+    pixels_t s = {0};
+    int64_t p = 0;
+#define PIXELS(end, given, ends)                                                                                       \
+    do {                                                                                                               \
+        for (; p + CYNORM_PIXELS <= (end); p += CYNORM_PIXELS)                                                         \
+            FN(sum_pixels)(&s, cells + p * VL, fours + p * VL, right, n, low, CYNORM_PIXELS, given, ends);             \
+        for (; p < (end); p++) FN(sum_pixels)(&s, cells + p * VL, fours + p * VL, right, n, low, 1, given, ends);      \
+    } while (0)
+    PIXELS(right < pixels ? right : pixels, 1, 0);
+    PIXELS(pixels, 1, 1);
+    PIXELS(right, 0, 0);
+    PIXELS(pixels + right, 0, 1);
+#undef PIXELS
 }
 
 /* The squares of a row, whose vectors have n lanes. */
@@ -324,12 +342,10 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
                                                                   int64_t i, int64_t vectors) {                        \
         FN(sum_strip)(s, cells, pitch, i, vectors, tree, low);                                                         \
     }
-/* Whether S_2B is kept is a constant of a loop. */
-#define CYNORM_PIXEL_SUMS(T, tree, low)                                                                                \
-    static __attribute__((noinline)) void FN(pixel_sums_##low)(slab_sums *s, real *cells, int64_t pixels,              \
-                                                               int64_t right) {                                        \
-        if (FN(keeps_pairs)(s)) FN(sum_along_pixels)(s, cells, pixels, right, low, 1);                                 \
-        else FN(sum_along_pixels)(s, cells, pixels, right, low, 0);                                                    \
+#define CYNORM_PIXEL_SUMS(low)                                                                                         \
+    static __attribute__((noinline)) void FN(pixel_sums_##low)(real *cells, int64_t pixels, int64_t right, int64_t n,  \
+                                                               real *fours) {                                          \
+        FN(sum_along_pixels)(cells, pixels, right, n, fours, low);                                                     \
     }
 #define CYNORM_LANE_SUMS(name, reach)                                                                                  \
     static __attribute__((noinline)) void FN(lane_sums_##name)(real *cells, int64_t vectors, const window_t *w,        \
@@ -365,7 +381,6 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
     CYNORM_SLAB_POWERS(T, none, BACKWARD, CYNORM_BETA_ZERO, 1)
 #define CYNORM_SQUARES_OF(T, tree, low) FN(slab_squares_##T##_##tree##_##low),
 #define CYNORM_SUMS_OF(T, tree, low) FN(sums_##tree##_##low),
-#define CYNORM_PIXEL_SUMS_OF(T, tree, low) FN(pixel_sums_##low),
 #define CYNORM_SLAB_CHOICES(T)                                                                                         \
     [CYNORM_##T] = {{{CYNORM_LOWS(CYNORM_SQUARES_OF, T, 0)}, {CYNORM_LOWS(CYNORM_SQUARES_OF, T, 1)}},                  \
                     CYNORM_POWERS_OF(slab_TERMS_##T##_), CYNORM_POWERS_OF(slab_FORWARD_##T##_),                        \
@@ -374,11 +389,14 @@ typedef void (*slab_loop)(slabs_t *, int64_t i, int64_t whole, int64_t others, i
 CYNORM_TYPES(CYNORM_SLAB_LOOPS)
 CYNORM_LOWS(CYNORM_SUMS, , 0)
 CYNORM_LOWS(CYNORM_SUMS, , 1)
-CYNORM_LOWS(CYNORM_PIXEL_SUMS, , 1)
+CYNORM_PIXEL_SUMS(0)
+CYNORM_PIXEL_SUMS(1)
+CYNORM_PIXEL_SUMS(2)
+CYNORM_PIXEL_SUMS(3)
 static void (*const FN(strip_sums)[2][CYNORM_SLABS])(const slab_sums *, real *, int64_t, int64_t, int64_t) = {
     {CYNORM_LOWS(CYNORM_SUMS_OF, , 0)}, {CYNORM_LOWS(CYNORM_SUMS_OF, , 1)}};
-static void (*const FN(pixel_sums)[CYNORM_SLABS])(slab_sums *, real *, int64_t, int64_t) = {
-    CYNORM_LOWS(CYNORM_PIXEL_SUMS_OF, , 1)};
+static void (*const FN(pixel_sums)[])(real *, int64_t, int64_t, int64_t, real *) = {
+    FN(pixel_sums_0), FN(pixel_sums_1), FN(pixel_sums_2), FN(pixel_sums_3)};
 #if CYNORM_PICKS /* by the highest bit of n */
 CYNORM_LANE_SUMS(2, -2)
 CYNORM_LANE_SUMS(4, -4)
@@ -400,7 +418,6 @@ static const struct {
 #undef CYNORM_SLAB_LOOPS
 #undef CYNORM_SQUARES_OF
 #undef CYNORM_SUMS_OF
-#undef CYNORM_PIXEL_SUMS_OF
 #undef CYNORM_LANE_SUMS
 #undef CYNORM_SLAB_CHOICES
 
@@ -430,10 +447,10 @@ static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors, int tree) {
 }
 
 enum { CYNORM_CELLS_MARGIN = CYNORM_PIECES * VL }; /* in front, as sums are late */
-/* Bytes of scratch for cells of whole rows, and for sums of their pixels. */
+/* Bytes of scratch for cells of whole rows, and for S_4 of the pixels of one. */
 static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
     const int64_t cells = CYNORM_CELLS_MARGIN + CYNORM_SLABS * FN(slab_length)(t) * VL;
-    return FN(whole_lines)((cells + FN(slab_sums_size)(FN(pixels_of)(t), 1, 1)) * (int64_t)sizeof(real));
+    return FN(whole_lines)((cells + (2 * FN(pixels_of)(t) + FN(slab_length)(t)) * VL) * (int64_t)sizeof(real));
 }
 
 /* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst. */
@@ -481,14 +498,16 @@ typedef struct {
     int64_t lead;                  /* of pixels along a seam (lrn_stage.h), else 0 */
     int at_lines;                  /* whether vectors are lines of dst, past the cache */
     const cynorm_lrn_window *window;
-    real *sums;                    /* of pixels */
+    real *fours;                   /* S_4 of a row's pixels */
     window_t in_lanes;
 } along_t;
 
 static along_t FN(along)(const cynorm_lrn_tile *t) {
     along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = &t->window[0]};
-    a.sums = a.cells + CYNORM_SLABS * a.pitch;
     if (FN(by_pixels)(t)) {
+        real *zeros = a.cells + CYNORM_SLABS * a.pitch;
+        memset(zeros, 0, (size_t)(FN(pixels_of)(t) * VL) * sizeof(real));
+        a.fours = zeros + FN(pixels_of)(t) * VL;
         a.vectors = a.whole = t->count[1];
         return a;
     }
@@ -528,11 +547,8 @@ static void FN(sum_along_rows)(const along_t *a, const int *rows, int mirrored) 
         return;
     }
 #endif
-    for (int j = rows[0]; j < rows[1]; j++) {
-        slab_sums s = FN(slab_sums_in)(a->sums, n, 1, 1);
-        FN(pixel_sums)[n % CYNORM_SLABS](&s, a->cells + j * a->pitch, a->vectors,
-                                         mirrored ? a->window->left : a->window->right);
-    }
+    for (int j = rows[0]; j < rows[1]; j++)
+        FN(pixel_sums)[n % 4](a->cells + j * a->pitch, a->vectors, mirrored ? a->window->left : a->window->right, n, a->fours);
 }
 
 /* What a block takes: the loops for its cells, which of its sums the windows need, whether any slab is finished. */

@@ -19,7 +19,7 @@ static void cynorm_copy_elements(char *to, int64_t to_stride, const char *from, 
 /* to[c][r] = from[r][c] of as many rows as a vector of so many lanes holds, and of a lane of columns. Lane k
  * of vector i begins as row i + k * columns; each stage rotates the bits of an element's row and column,
  * written side by side, by one. The asm hides how far lanes are apart: GCC would keep a register per row. */
-#define CYNORM_TRANSPOSE_LANES(lanes, vector, mm, LOAD)                                                      \
+#define CYNORM_TRANSPOSE_LANES(lanes, vector, mm, LOAD, STORE)                                               \
     CYNORM_INLINE vector cynorm_interleave_##lanes(vector a, vector b, int upper, int size) {                \
         switch (size) {                                                                                      \
         case 1: return upper ? mm##_unpackhi_epi8(a, b) : mm##_unpacklo_epi8(a, b);                          \
@@ -43,19 +43,20 @@ static void cynorm_copy_elements(char *to, int64_t to_stride, const char *from, 
                 w[i] = cynorm_interleave_##lanes(v[i / 2], v[(i + columns) / 2], i % 2, size);               \
             for (int i = 0; i < columns; i++) v[i] = w[i];                                                   \
         }                                                                                                    \
-        for (int i = 0; i < columns; i++, to += to_step) memcpy(to, &v[i], sizeof v[i]);                     \
+        for (int i = 0; i < columns; i++, to += to_step) STORE((void *)to, v[i]);                            \
     }
 
 #define LANE(k) _mm_loadu_si128((const __m128i *)(row[k] + i * from_step))
-CYNORM_TRANSPOSE_LANES(1, __m128i, _mm, LANE(0))
+CYNORM_TRANSPOSE_LANES(1, __m128i, _mm, LANE(0), _mm_storeu_si128)
 #if CYNORM_VBYTES >= 32
 #define INSERT(v, k) _mm256_inserti128_si256(v, LANE(k), k)
-CYNORM_TRANSPOSE_LANES(2, __m256i, _mm256, INSERT(_mm256_castsi128_si256(LANE(0)), 1))
+CYNORM_TRANSPOSE_LANES(2, __m256i, _mm256, INSERT(_mm256_castsi128_si256(LANE(0)), 1), _mm256_storeu_si256)
 #undef INSERT
 #endif
 #if CYNORM_VBYTES == 64
 #define INSERT(v, k) _mm512_inserti32x4(v, LANE(k), k)
-CYNORM_TRANSPOSE_LANES(4, __m512i, _mm512, INSERT(INSERT(INSERT(_mm512_castsi128_si512(LANE(0)), 1), 2), 3))
+CYNORM_TRANSPOSE_LANES(4, __m512i, _mm512, INSERT(INSERT(INSERT(_mm512_castsi128_si512(LANE(0)), 1), 2), 3),
+                       _mm512_storeu_si512)
 #undef INSERT
 #endif
 #undef LANE
