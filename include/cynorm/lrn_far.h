@@ -14,7 +14,7 @@ enum { CYNORM_FAR = 16, CYNORM_ROW_STRIP = 1024 };
  * stores. */
 enum { CYNORM_FAR_REALS = CYNORM_ROW_STRIP + 4 * CYNORM_FAR + 2 * VL };
 typedef struct {
-    const real *cells;          /* what lies up to VL before it is read, but not used */
+    const real *cells;          /* three before it are read, but not used */
     int64_t pitch, rows, first; /* reals from a row to the next; rows; reals to the first cell whose sum is asked for */
     real fours[CYNORM_FAR_REALS] __attribute__((aligned(64)));
 } far_t;

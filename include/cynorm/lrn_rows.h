@@ -456,7 +456,7 @@ static __attribute__((noinline)) void FN(far_to_sums)(far_t *f, const rows_t *r,
 /* omega of vectors [from, to) of the strip's rows */
 CYNORM_INLINE void FN(far_omegas)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega, int dtype, int whole) {
     far_t f;
-    vec squares[1 + CYNORM_FAR_REALS / VL], *out = squares + 1;
+    vec squares[2 + CYNORM_FAR_REALS / VL], *out = squares + 2;
     const int64_t gap = r->margin, begin = from > gap ? from - gap : 0, end = r->vectors - to > gap ? to + gap : r->vectors;
     const int64_t step = r->src_step;
     f.cells = (const real *)out, f.pitch = (to - from + gap) * VL, f.rows = s->rows, f.first = gap * VL;
