@@ -1142,15 +1142,15 @@ def test_infinity_in_every_layout_and_dtype(dtype, region, layout):
 
 @each_dtype
 @each_region
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("layout, channels", [("NCHW", 19), ("NHWC", 19), ("NHWC", 24)])
 @pytest.mark.parametrize("local_size", [3, 5])
 @pytest.mark.parametrize("value", [np.inf, 0.0], ids=str)
 @pytest.mark.parametrize("beta", [0.75, 0.6])
-def test_powers_to_mend_in_any_vector(beta, value, local_size, layout, region, dtype, isa):
+def test_powers_to_mend_in_any_vector(beta, value, local_size, layout, channels, region, dtype, isa):
     """Loops leave off where a power is to be mended, of an infinity or of 0, and go on behind it."""
     parameters = {"local_size": local_size, "alpha": 1.0, "beta": beta, "k": 1.0 if value else 0.0, "region": region}
     lrn = cynorm.LRN(layout=layout, **parameters)
-    src, diff_dst = draw_pair((1, 19, 5, 75), dtype)
+    src, diff_dst = draw_pair((1, channels, 5, 75), dtype)
     clean = (np.sign(src) * (1 + np.abs(src))).astype(dtype)
 
     def run(src):

@@ -726,9 +726,10 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     FN(run_loop)[dtype][s->backward](l, s->window);
 }
 
-/* Whether every row of dst begins at a line and ends at one, and what is stored at once, of `bytes`, is one. */
-static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row, int64_t bytes) {
-    return FN(multiple_of)(&t->dst, 64) && !(row & 63) && bytes == 64;
+/* Whether every row of dst begins at a line and ends at one, and what is stored at once, of `bytes`, is one; or, if what is stored
+ * next `follows`, half of one: the core joins these. */
+static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row, int64_t bytes, int follows) {
+    return FN(multiple_of)(&t->dst, 64) && !(row & 63) && (bytes == 64 || (follows && bytes == 32 && CYNORM_VBYTES == 32));
 }
 
 static int FN(same_shape)(const region *a, const region *b) {

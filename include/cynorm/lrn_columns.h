@@ -51,7 +51,7 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
     b.rest = b.before + t->extent * 64;
     b.even = b.rest + t->extent * 64;
     b.lanes = (int32_t *)(b.even + t->extent * 64);
-    if (t->streaming && (wide || !FN(by_lines)(t, b.row, 64))) {
+    if (t->streaming && (wide || !FN(by_lines)(t, b.row, 64, 0))) {
         FN(columns_across)(&b, loop);
         return;
     }

@@ -191,24 +191,42 @@ CYNORM_INLINE lines_t FN(columns_as_lines)(rows_t *r, const strip_t *s, int64_t 
 /* Whether loops that know no window go by columns. */
 CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s) { return r->columns && s->rows > 1; }
 
-CYNORM_INLINE void FN(powers_of_some)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
-                                     int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int crossing) {
-    vec x[CYNORM_TOGETHER], all[CYNORM_TOGETHER], out[CYNORM_TOGETHER];
+/* Without `mends`, nothing is written, and 0 returned, where a power is to be mended. */
+CYNORM_INLINE int FN(powers_of_some)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
+                                    int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int crossing, int mends) {
+    vec x[CYNORM_TOGETHER], all[CYNORM_TOGETHER], out[CYNORM_TOGETHER], told = {0};
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         if (!k || !halves) __builtin_prefetch(src + k * r->src_step + r->src_ahead, 0, 2);
         x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
         all[k] = FN(part)(omega[k * apart], FN(splat)(1), n);
     }
-    FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL, NULL);
+    FN(times_powers)(out, x, all, count, kind, r->q.beta, dtype, NULL, mends ? NULL : &told);
+    if (!mends && __builtin_expect(FN(told_to_mend)(told, kind, r->q.beta), 0)) return 0;
     if (crossing)
         for (int k = 0; k < count; k += 1 + halves) FN(put_across)(across, dst + k * r->dst_step, out + k, dtype, halves);
     else FN(put_of_some)(dst, r->dst_step, out, count, dtype, n, r->streaming, halves);
+    return 1;
+}
+
+/* Of whole vectors that follow one another in scratch those, by `count`, before a power to be mended (CYNORM_UNMENDED); returns how
+ * many. */
+typedef int64_t FN(unmended_powers)(const rows_t *, const char *src, char *dst, const vec *omega, int64_t vectors);
+CYNORM_INLINE int64_t FN(powers_before_mended)(const rows_t *given, const char *src, char *dst, const vec *omega, int64_t vectors,
+                                               int count, int dtype, int kind) {
+    const rows_t copy = *given, *r = &copy;
+    int64_t v = 0;
+    for (; v + count <= vectors; v += count) {
+        if (!FN(powers_of_some)(r, NULL, src, dst, omega, 1, VL, count, dtype, kind, 0, 0, 0)) break;
+        src += count * r->src_step, dst += count * r->dst_step, omega += count;
+    }
+    return v;
 }
 
 /* dst of vectors [from, to) of the strip's rows; `crossing`: r->across */
 CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, const vec *omega,
-                                 int dtype, int kind, int whole, int halves, int columns, int crossing) {
+                                 int dtype, int kind, int whole, int halves, int columns, int crossing,
+                                 FN(unmended_powers) *unmended) {
     rows_t copy = *given;
     const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
                               : FN(rows_as_lines)(&copy, s, from, to, given->src_flat && given->dst_flat, whole, halves);
@@ -220,13 +238,14 @@ CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t 
         const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
         char *dst = r->dst + (l.first + i) * r->dst_pitch + l.from * r->dst_step;
         const vec *at = omega + i * l.line;
-        int64_t v = 0;
+        int64_t v = unmended ? unmended(given, src, dst, at, l.full) : 0;
+        src += v * r->src_step, dst += v * r->dst_step, at += v;
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
     at += (count) * apart
 #define SOME(until, n, count)                                                                                  \
     while (v < (until)) {                                                                                      \
-        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing);          \
+        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing, 1);       \
         ADVANCE(count);                                                                                        \
     }
         if (!halves && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER) /* a longer chain */
@@ -239,16 +258,16 @@ CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t 
 }
 
 CYNORM_INLINE void FN(strip_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *omega,
-                                    int dtype, int kind, int whole, int halves, int columns) {
+                                    int dtype, int kind, int whole, int halves, int columns, FN(unmended_powers) *unmended) {
     if (FN(may_cross)(dtype, halves) && !columns && r->across)
-        FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 1);
-    else FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 0);
+        FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 1, NULL);
+    else FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 0, unmended);
 }
 
-CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
-                                    int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int keeps) {
+CYNORM_INLINE int FN(terms_of_some)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
+                                   int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int keeps, int mends) {
     vec x[CYNORM_TOGETHER], g[CYNORM_TOGETHER], omega[CYNORM_TOGETHER], given[CYNORM_TOGETHER];
-    vec t[CYNORM_TOGETHER], weighted[CYNORM_TOGETHER];
+    vec t[CYNORM_TOGETHER], weighted[CYNORM_TOGETHER], told = {0};
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         if (!k || !halves) {
@@ -260,18 +279,32 @@ CYNORM_INLINE void FN(terms_of_some)(const rows_t *r, const char *src, const cha
         omega[k] = FN(part)(term[k * apart], FN(splat)(1), n);
         given[k] = y ? FN(get)(y, dtype, n) : x[k];
     }
-    FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted, NULL);
+    FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted, mends ? NULL : &told);
+    if (!mends && __builtin_expect(FN(told_to_mend)(told, kind, r->q.beta), 0)) return 0;
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) {
         term[k * apart] = FN(part)(t[k], (vec){0}, n);
         term[CYNORM_ROW_WEIGHTED + k * apart] = weighted[k];
         if (keeps) term[CYNORM_ROW_SRC + k * apart] = x[k];
     }
+    return 1;
+}
+
+typedef int64_t FN(unmended_row_terms)(const rows_t *, const char *src, const char *diff, vec *term, int64_t vectors);
+CYNORM_INLINE int64_t FN(terms_before_mended)(const rows_t *given, const char *src, const char *diff, vec *term, int64_t vectors,
+                                              int count, int dtype, int kind) {
+    const rows_t copy = *given, *r = &copy;
+    int64_t v = 0;
+    for (; v + count <= vectors; v += count) {
+        if (!FN(terms_of_some)(r, src, diff, NULL, term, 1, VL, count, dtype, kind, 0, 0, 0)) break;
+        src += count * r->src_step, diff += count * r->diff_step, term += count;
+    }
+    return v;
 }
 
 /* In place of omega, the terms of vectors [from, to) of the strip's rows. */
 CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term,
-                                   int dtype, int kind, int whole, int halves, int columns) {
+                                   int dtype, int kind, int whole, int halves, int columns, FN(unmended_row_terms) *unmended) {
     const int flat = given->src_flat && given->diff_flat && (whole || !given->y || given->y_flat);
     rows_t copy = *given;
     const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
@@ -284,14 +317,15 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
         const char *diff = r->diff_dst + (l.first + i) * r->diff_pitch + l.from * r->diff_step;
         const char *y = whole || !r->y ? NULL : r->y + (l.first + i) * r->y_pitch + l.from * r->y_step;
         vec *at = term + i * l.line;
-        int64_t v = 0;
+        int64_t v = unmended && !y ? unmended(given, src, diff, at, l.full) : 0;
+        src += v * r->src_step, diff += v * r->diff_step, at += v;
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
     if (y) y += r->y_step;                                                                                     \
     at += (count) * apart
 #define SOME(until, n, count)                                                                                  \
     while (v < (until)) {                                                                                      \
-        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves, keeps);                   \
+        FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves, keeps, 1);                \
         ADVANCE(count);                                                                                        \
     }
         if (!halves && !y && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER)
@@ -534,14 +568,28 @@ static void FN(rows_backward)(const rows_t *r) {
 #define CYNORM_ROW_LOOP(name)                                                                                  \
     static __attribute__((noinline)) void FN(row_##name)(const rows_t *given, const strip_t *s, int64_t from,  \
                                                          int64_t to, vec *at)
-#define CYNORM_ROW_POWERS(T, what, name, kind, whole)                                                          \
+#define CYNORM_ROW_POWERS(T, what, name, kind, whole, unmended)                                                \
     CYNORM_ROW_LOOP(what##_##T##name) {                                                                        \
         const int beta = kind;                                                                                 \
         if (CYNORM_##T == CYNORM_BF16 && whole && given->halves)                                               \
-            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 1, 0);                           \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 1, 0, NULL);                     \
         else if (FN(by_columns)(given, s))                                                                     \
-            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, 1, 0, 1);                               \
-        else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 0);                          \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, 1, 0, 1, NULL);                         \
+        else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 0, unmended);                \
+    }
+#define CYNORM_ROW_KINDS(T, what)                                                                              \
+    CYNORM_ROW_POWERS(T, what, special, cynorm_special_beta(given->q.beta), 0, NULL)                           \
+    CYNORM_ROW_POWERS(T, what, usual, CYNORM_BETA_THREE_QUARTERS, 1,                                           \
+                      CYNORM_UNMENDED(1, FN(unmended_##what##_##T##usual)))                                    \
+    CYNORM_ROW_POWERS(T, what, any, CYNORM_BETA_ANY, 0, CYNORM_UNMENDED(1, FN(unmended_##what##_##T##any)))
+#define CYNORM_ROW_UNMENDED(T, name, kind, together)                                                           \
+    static __attribute__((noinline)) int64_t FN(unmended_powers_##T##name)(                                    \
+        const rows_t *r, const char *src, char *dst, const vec *omega, int64_t vectors) {                      \
+        return FN(powers_before_mended)(r, src, dst, omega, vectors, together, CYNORM_##T, kind);              \
+    }                                                                                                          \
+    static __attribute__((noinline)) int64_t FN(unmended_terms_##T##name)(                                     \
+        const rows_t *r, const char *src, const char *diff, vec *term, int64_t vectors) {                      \
+        return FN(terms_before_mended)(r, src, diff, term, vectors, together, CYNORM_##T, kind);               \
     }
 #define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
     CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
@@ -553,12 +601,10 @@ static void FN(rows_backward)(const rows_t *r) {
         else if (cells >= least) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);            \
     }
 #define CYNORM_ROWS(T)                                                                                         \
-    CYNORM_ROW_POWERS(T, powers, special, cynorm_special_beta(given->q.beta), 0)                               \
-    CYNORM_ROW_POWERS(T, powers, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                         \
-    CYNORM_ROW_POWERS(T, powers, any, CYNORM_BETA_ANY, 0)                                                      \
-    CYNORM_ROW_POWERS(T, terms, special, cynorm_special_beta(given->q.beta), 0)                                \
-    CYNORM_ROW_POWERS(T, terms, usual, CYNORM_BETA_THREE_QUARTERS, 1)                                          \
-    CYNORM_ROW_POWERS(T, terms, any, CYNORM_BETA_ANY, 0)                                                       \
+    CYNORM_ROW_UNMENDED(T, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                               \
+    CYNORM_ROW_UNMENDED(T, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                              \
+    CYNORM_ROW_KINDS(T, powers)                                                                                \
+    CYNORM_ROW_KINDS(T, terms)                                                                                 \
     CYNORM_WINDOWS(T, omegas)                                                                                  \
     CYNORM_WINDOWS(T, results)
 #if CYNORM_FAR_SERVES
@@ -604,6 +650,8 @@ static const struct {
 } FN(row_loops)[] = {CYNORM_TYPES(CYNORM_ROWS_OF)};
 #undef CYNORM_ROW_LOOP
 #undef CYNORM_ROW_POWERS
+#undef CYNORM_ROW_KINDS
+#undef CYNORM_ROW_UNMENDED
 #undef CYNORM_ROW_SUMS
 #undef CYNORM_ROW_FAR
 #undef CYNORM_ROWS
@@ -673,7 +721,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
         slab[i] = FN(packed)(t, i) ? free : NULL;
         if (slab[i]) free += FN(slab_bytes)(t);
     }
-    const int by_lines = FN(by_lines)(t, row, vector);
+    const int by_lines = FN(by_lines)(t, row, vector, 1);
     /* rows follow on, but do not begin at lines */
     const int apart = t->streaming && !by_lines && !slab[CYNORM_LRN_DST] && t->dst.stride[level] == row;
     const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0 &&

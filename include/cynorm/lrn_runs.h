@@ -78,8 +78,8 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
     FN(narrow_sums)(sum, &squares, next, reach, halves, edge);                                                 \
     EACH_HALF *omega++ = FN(omega_of)(&r->q, sum[h], VL)
 #define POWERS(count)                                                                                          \
-    if (backward) FN(terms_of_some)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves, 0);       \
-    else FN(powers_of_some)(r, NULL, of_done, dst, done, 1, VL, count, dtype, kind, halves, 0);                \
+    if (backward) FN(terms_of_some)(r, of_done, diff, NULL, done, 1, VL, count, dtype, kind, halves, 0, 1);    \
+    else FN(powers_of_some)(r, NULL, of_done, dst, done, 1, VL, count, dtype, kind, halves, 0, 1);             \
     done += count, of_done += (halves ? 1 : count) * r->src_step;                                              \
     if (backward) diff += (halves ? 1 : count) * r->diff_step;                                                 \
     else dst += (halves ? 1 : count) * r->dst_step
