@@ -209,61 +209,6 @@ CYNORM_INLINE int FN(powers_of_some)(const rows_t *r, across_t *across, const ch
     return 1;
 }
 
-/* Of whole vectors that follow one another in scratch those, by `count`, before a power to be mended (CYNORM_UNMENDED); returns how
- * many. */
-typedef int64_t FN(unmended_powers)(const rows_t *, const char *src, char *dst, const vec *omega, int64_t vectors);
-CYNORM_INLINE int64_t FN(powers_before_mended)(const rows_t *given, const char *src, char *dst, const vec *omega, int64_t vectors,
-                                               int count, int dtype, int kind) {
-    const rows_t copy = *given, *r = &copy;
-    int64_t v = 0;
-    for (; v + count <= vectors; v += count) {
-        if (!FN(powers_of_some)(r, NULL, src, dst, omega, 1, VL, count, dtype, kind, 0, 0, 0)) break;
-        src += count * r->src_step, dst += count * r->dst_step, omega += count;
-    }
-    return v;
-}
-
-/* dst of vectors [from, to) of the strip's rows; `crossing`: r->across */
-CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, const vec *omega,
-                                 int dtype, int kind, int whole, int halves, int columns, int crossing,
-                                 FN(unmended_powers) *unmended) {
-    rows_t copy = *given;
-    const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
-                              : FN(rows_as_lines)(&copy, s, from, to, given->src_flat && given->dst_flat, whole, halves);
-    const rows_t *r = &copy;
-    const int64_t apart = columns ? l.apart : 1;
-    across_t across = {.end = NULL};
-    if (crossing) across = *r->across;
-    for (int64_t i = 0; i < l.lines; i++) {
-        const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
-        char *dst = r->dst + (l.first + i) * r->dst_pitch + l.from * r->dst_step;
-        const vec *at = omega + i * l.line;
-        int64_t v = unmended ? unmended(given, src, dst, at, l.full) : 0;
-        src += v * r->src_step, dst += v * r->dst_step, at += v;
-#define ADVANCE(count)                                                                                         \
-    for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
-    at += (count) * apart
-#define SOME(until, n, count)                                                                                  \
-    while (v < (until)) {                                                                                      \
-        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing, 1);       \
-        ADVANCE(count);                                                                                        \
-    }
-        if (!halves && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER) /* a longer chain */
-        if (!halves) SOME(l.full - 1, VL, 2)
-        SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
-#undef ADVANCE
-#undef SOME
-    }
-    if (crossing) *r->across = across;
-}
-
-CYNORM_INLINE void FN(strip_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, const vec *omega,
-                                    int dtype, int kind, int whole, int halves, int columns, FN(unmended_powers) *unmended) {
-    if (FN(may_cross)(dtype, halves) && !columns && r->across)
-        FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 1, NULL);
-    else FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 0, unmended);
-}
-
 CYNORM_INLINE int FN(terms_of_some)(const rows_t *r, const char *src, const char *diff, const char *y, vec *term,
                                    int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int keeps, int mends) {
     vec x[CYNORM_TOGETHER], g[CYNORM_TOGETHER], omega[CYNORM_TOGETHER], given[CYNORM_TOGETHER];
@@ -290,21 +235,68 @@ CYNORM_INLINE int FN(terms_of_some)(const rows_t *r, const char *src, const char
     return 1;
 }
 
-typedef int64_t FN(unmended_row_terms)(const rows_t *, const char *src, const char *diff, vec *term, int64_t vectors);
-CYNORM_INLINE int64_t FN(terms_before_mended)(const rows_t *given, const char *src, const char *diff, vec *term, int64_t vectors,
-                                              int count, int dtype, int kind) {
+/* Of whole vectors that follow one another in scratch those, by `count`, before a power to be mended (CYNORM_UNMENDED): their
+ * terms or, without diff_dst, dst. Returns how many. */
+typedef int64_t FN(unmended_rows)(const rows_t *, const char *src, const char *diff, char *dst, vec *at, int64_t vectors);
+CYNORM_INLINE int64_t FN(rows_before_mended)(const rows_t *given, const char *src, const char *diff, char *dst, vec *at,
+                                             int64_t vectors, int count, int dtype, int kind, int terms) {
     const rows_t copy = *given, *r = &copy;
     int64_t v = 0;
     for (; v + count <= vectors; v += count) {
-        if (!FN(terms_of_some)(r, src, diff, NULL, term, 1, VL, count, dtype, kind, 0, 0, 0)) break;
-        src += count * r->src_step, diff += count * r->diff_step, term += count;
+        const int all = terms ? FN(terms_of_some)(r, src, diff, NULL, at, 1, VL, count, dtype, kind, 0, 0, 0)
+                               : FN(powers_of_some)(r, NULL, src, dst, at, 1, VL, count, dtype, kind, 0, 0, 0);
+        if (!all) break;
+        src += count * r->src_step, at += count;
+        if (terms) diff += count * r->diff_step;
+        else dst += count * r->dst_step;
     }
     return v;
 }
 
+/* dst of vectors [from, to) of the strip's rows; `crossing`: r->across */
+CYNORM_INLINE void FN(powers_of)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *omega,
+                                 int dtype, int kind, int whole, int halves, int columns, int crossing,
+                                 FN(unmended_rows) *unmended) {
+    rows_t copy = *given;
+    const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
+                              : FN(rows_as_lines)(&copy, s, from, to, given->src_flat && given->dst_flat, whole, halves);
+    const rows_t *r = &copy;
+    const int64_t apart = columns ? l.apart : 1;
+    across_t across = {.end = NULL};
+    if (crossing) across = *r->across;
+    for (int64_t i = 0; i < l.lines; i++) {
+        const char *src = r->src + (l.first + i) * r->src_pitch + l.from * r->src_step;
+        char *dst = r->dst + (l.first + i) * r->dst_pitch + l.from * r->dst_step;
+        vec *at = omega + i * l.line;
+        int64_t v = unmended ? unmended(given, src, NULL, dst, at, l.full) : 0;
+        src += v * r->src_step, dst += v * r->dst_step, at += v;
+#define ADVANCE(count)                                                                                         \
+    for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, dst += r->dst_step;                \
+    at += (count) * apart
+#define SOME(until, n, count)                                                                                  \
+    while (v < (until)) {                                                                                      \
+        FN(powers_of_some)(r, &across, src, dst, at, apart, n, count, dtype, kind, halves, crossing, 1);       \
+        ADVANCE(count);                                                                                        \
+    }
+        if (!halves && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER) /* a longer chain */
+        if (!halves) SOME(l.full - 1, VL, 2)
+        SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
+#undef ADVANCE
+#undef SOME
+    }
+    if (crossing) *r->across = across;
+}
+
+CYNORM_INLINE void FN(strip_powers)(const rows_t *r, const strip_t *s, int64_t from, int64_t to, vec *omega,
+                                    int dtype, int kind, int whole, int halves, int columns, FN(unmended_rows) *unmended) {
+    if (FN(may_cross)(dtype, halves) && !columns && r->across)
+        FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 1, NULL);
+    else FN(powers_of)(r, s, from, to, omega, dtype, kind, whole, halves, columns, 0, unmended);
+}
+
 /* In place of omega, the terms of vectors [from, to) of the strip's rows. */
 CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_t from, int64_t to, vec *term,
-                                   int dtype, int kind, int whole, int halves, int columns, FN(unmended_row_terms) *unmended) {
+                                   int dtype, int kind, int whole, int halves, int columns, FN(unmended_rows) *unmended) {
     const int flat = given->src_flat && given->diff_flat && (whole || !given->y || given->y_flat);
     rows_t copy = *given;
     const lines_t l = columns ? FN(columns_as_lines)(&copy, s, from, to)
@@ -317,7 +309,7 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
         const char *diff = r->diff_dst + (l.first + i) * r->diff_pitch + l.from * r->diff_step;
         const char *y = whole || !r->y ? NULL : r->y + (l.first + i) * r->y_pitch + l.from * r->y_step;
         vec *at = term + i * l.line;
-        int64_t v = unmended && !y ? unmended(given, src, diff, at, l.full) : 0;
+        int64_t v = unmended && !y ? unmended(given, src, diff, NULL, at, l.full) : 0;
         src += v * r->src_step, diff += v * r->diff_step, at += v;
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
@@ -577,20 +569,19 @@ static void FN(rows_backward)(const rows_t *r) {
             FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, 1, 0, 1, NULL);                         \
         else FN(strip_##what)(given, s, from, to, at, CYNORM_##T, beta, whole, 0, 0, unmended);                \
     }
+#define CYNORM_ROW_UNMENDED(T, what, name, kind, together)                                                     \
+    static __attribute__((noinline)) int64_t FN(unmended_##what##_##T##name)(                                  \
+        const rows_t *r, const char *src, const char *diff, char *dst, vec *at, int64_t vectors) {             \
+        const int terms = #what[0] == 't';                                                                     \
+        return FN(rows_before_mended)(r, src, diff, dst, at, vectors, together, CYNORM_##T, kind, terms);      \
+    }
 #define CYNORM_ROW_KINDS(T, what)                                                                              \
+    CYNORM_ROW_UNMENDED(T, what, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                         \
+    CYNORM_ROW_UNMENDED(T, what, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                        \
     CYNORM_ROW_POWERS(T, what, special, cynorm_special_beta(given->q.beta), 0, NULL)                           \
     CYNORM_ROW_POWERS(T, what, usual, CYNORM_BETA_THREE_QUARTERS, 1,                                           \
                       CYNORM_UNMENDED(1, FN(unmended_##what##_##T##usual)))                                    \
     CYNORM_ROW_POWERS(T, what, any, CYNORM_BETA_ANY, 0, CYNORM_UNMENDED(1, FN(unmended_##what##_##T##any)))
-#define CYNORM_ROW_UNMENDED(T, name, kind, together)                                                           \
-    static __attribute__((noinline)) int64_t FN(unmended_powers_##T##name)(                                    \
-        const rows_t *r, const char *src, char *dst, const vec *omega, int64_t vectors) {                      \
-        return FN(powers_before_mended)(r, src, dst, omega, vectors, together, CYNORM_##T, kind);              \
-    }                                                                                                          \
-    static __attribute__((noinline)) int64_t FN(unmended_terms_##T##name)(                                     \
-        const rows_t *r, const char *src, const char *diff, vec *term, int64_t vectors) {                      \
-        return FN(terms_before_mended)(r, src, diff, term, vectors, together, CYNORM_##T, kind);               \
-    }
 #define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
     CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
         const int cells = cynorm_reach_##reach, least = CYNORM_FAR_SERVES ? -4 : -VL;                          \
@@ -601,8 +592,6 @@ static void FN(rows_backward)(const rows_t *r) {
         else if (cells >= least) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);            \
     }
 #define CYNORM_ROWS(T)                                                                                         \
-    CYNORM_ROW_UNMENDED(T, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                               \
-    CYNORM_ROW_UNMENDED(T, any, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                              \
     CYNORM_ROW_KINDS(T, powers)                                                                                \
     CYNORM_ROW_KINDS(T, terms)                                                                                 \
     CYNORM_WINDOWS(T, omegas)                                                                                  \

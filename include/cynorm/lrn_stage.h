@@ -96,7 +96,8 @@ static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
 }
 static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t, int slabs) { return slabs * FN(row_bytes)(t) + CYNORM_STAGE; }
 
-/* The plane whose dst is given; `rows`: whether its slabs are rows of memory, which alone go through the stage, and whose vectors follow one another. */
+/* The plane whose dst is given; `rows`: whether its slabs are rows of memory, which alone go through the stage,
+ * and whose vectors follow one another. */
 static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int slabs, int rows, char *scratch) {
     const int64_t size = cynorm_itemsize(t->dst.dtype), row = t->count[0] * size, before = t->before * size;
     const int by_lines = FN(by_lines)(t, row, VL * size, rows), alone = !t->before && !t->after;
