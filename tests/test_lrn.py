@@ -1176,9 +1176,10 @@ def test_powers_to_mend_in_any_vector(beta, value, local_size, layout, channels,
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @each_region
 @pytest.mark.parametrize("dtype, beta", [(np.float32, 0.75), (np.float32, 0.6), (np.float16, 0.75)])
-def test_powers_to_mend_past_the_cache(dtype, beta, region, layout, isa):
+@pytest.mark.parametrize("width", [183, 184], ids=["across lines", "at lines"])
+def test_powers_to_mend_past_the_cache(width, dtype, beta, region, layout, isa):
     """The same, in a tensor whose results bypass the cache."""
-    shape, local_size = (2, 32, 182, 183), 5
+    shape, local_size = (2, 32, 182, width), 5
     rng = np.random.default_rng(0)
     clean, diff_dst = (rng.standard_normal(shape, np.float32).astype(dtype) for _ in range(2))
     where = tuple(rng.integers(0, extent, 40) for extent in shape)
