@@ -211,14 +211,16 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, FN(estimated) of, int dtype,
         vec t = (x * w) * w, e = FN(fma)(-(x * t), t, one);
         w = FN(fma)(w * e, FN(fma)(e, FN(splat)(0.15625), FN(splat)(0.25)), w);
     }
-#else
-    vec s = FN(sqrt)(x), cube = x * s, w = 1 / FN(sqrt)(cube);
-    (void)of;
-    if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
-        w = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), w, 1 / (s * FN(sqrt)(s)));
-#endif
     *reciprocal = FN(reciprocal)(x, dtype);
     return a * w;
+#else
+    vec root = FN(sqrt)(x), cube = x * root, power = FN(sqrt)(cube);
+    (void)of;
+    if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
+        power = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), power, root * FN(sqrt)(root));
+    *reciprocal = FN(reciprocal)(x, dtype);
+    return a / power;
+#endif
 }
 
 /* ---- x^-beta for any beta ---- */
