@@ -120,7 +120,9 @@ def bits(array):
 
 def assert_same_bits(got, expected, what="result"):
     """Two arrays are equal to the last bit."""
-    np.testing.assert_array_equal(bits(got), bits(expected), err_msg=what)
+    got, expected = bits(got), bits(expected)
+    if not np.array_equal(got, expected):  # a tenth of the time that NumPy's assertion takes
+        np.testing.assert_array_equal(got, expected, err_msg=what)
 
 
 def assert_same_windows(got, expected, local_size, what, terms=None):
