@@ -1125,8 +1125,8 @@ def test_mixed_blocks(memories, activation):
 
 
 @functools.lru_cache(maxsize=1)
-def inference_of_blocks(dtype, activation, block):
-    """A case past the cache and what inference makes of it in the layout's own order, once for all other orders."""
+def inference_of_blocks(isa, dtype, activation, block):
+    """A case past the cache and what `isa` makes of it in the layout's own order, once for all other orders."""
     case = Case((2, 464 // block, block, 83, 87), dtype, axes=(0, 3, 4), activation=activation)
     given = np.zeros(case.kept, reference.compute_dtype(dtype)), case.scale**2, case.scale, case.shift
     return case, given, case.operator.forward_inference(case.src, *given)
@@ -1135,8 +1135,8 @@ def inference_of_blocks(dtype, activation, block):
 @pytest.mark.parametrize("memories", list(itertools.permutations(BLOCK_ORDERS, 2)), ids=str)
 @each_dtype
 @pytest.mark.parametrize(("activation", "block"), [(None, 16), (None, 8), ("tanh", 16)])
-def test_mixed_blocks_past_the_cache(dtype, memories, activation, block):
-    case, given, expected = inference_of_blocks(dtype, activation, block)
+def test_mixed_blocks_past_the_cache(dtype, memories, activation, block, isa):
+    case, given, expected = inference_of_blocks(isa, dtype, activation, block)
     src, _ = place(case.src, Memory(memories[0], (1,) * 5))
     out, room = place(np.zeros(case.shape, dtype), Memory(memories[1], (1,) * 5, offset=3, slack=1))
     for threads in (1, 2):

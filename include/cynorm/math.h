@@ -214,7 +214,7 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, FN(estimated) of, int dtype,
     *reciprocal = FN(reciprocal)(x, dtype);
     return a * w;
 #else
-    vec root = FN(sqrt)(x), cube = x * root, power = FN(sqrt)(cube);
+    vec root = FN(sqrt)(x), cube = x * root, power = FN(sqrt)(cube); /* x^1/2, x^3/2, x^3/4 */
     (void)of;
     if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
         power = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), power,
