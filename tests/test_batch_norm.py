@@ -1610,8 +1610,8 @@ def test_half_statistics_beside_exact_ones(dtype, layout, kind, exponent):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_any_nan_parameter_is_nan(dtype, layout):
-    """No payload of a NaN overflows where the result is rounded."""
+def test_any_nan_parameter_is_nan(dtype, layout, isa):
+    """No payload of a NaN overflows where the result is rounded, be it diff_src or the gradient of a parameter."""
     src = from_canonical(np.ones((2, 64, 5, 7), dtype), layout)
     scale = np.full(64, 0x7FFFFFFF, np.uint32)
     scale[::2] = 0xFFFFFFFF
@@ -1620,6 +1620,8 @@ def test_any_nan_parameter_is_nan(dtype, layout):
     assert np.isnan(wide(bn.forward_inference(src, zero, one, one, scale.view(np.float32)))).all()
     gradients = bn.backward_training(src, src, scale.view(np.float32), mean=zero, variance=one)
     assert np.isnan(wide(gradients.diff_src)).all()
+    gradients = bn.backward_training(src, src, one.astype(dtype), mean=scale.view(np.float32), variance=one)
+    assert gradients.diff_scale.dtype == dtype and np.isnan(wide(gradients.diff_scale)).all()
 
 
 @pytest.mark.parametrize("shape", [(16, 3, 224, 224), (4, 80, 500, 500)], ids=str)

@@ -87,7 +87,7 @@ static void FN(merge_chunks)(const cynorm_bn_unit *u) {
 }
 
 static inline void FN(put_coefficients)(const cynorm_bn_unit *u, void *array, int64_t k, int64_t n, doubles v) {
-    v = select_f64(v == v, v, splat_f64(NAN)); /* see round_quiet_bf16 */
+    v = select_f64(v == v, v, splat_f64(NAN)); /* see round_bf16 */
     for (int64_t j = 0; j < u->repeat; j++) {
         const int64_t at = k + j * u->n;
         if (u->spread == 1) FN(put_reals)(array, at, n, v);

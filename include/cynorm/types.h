@@ -172,12 +172,13 @@ static inline void FN(store_f64)(void *p, vec v) { FN(store)(p, v); }
 typedef uint16_t hvec __attribute__((vector_size(CYNORM_VBYTES / 2)));
 typedef int8_t bvec __attribute__((vector_size(CYNORM_VBYTES / 4)));
 
-/* 16-bit lanes to 32 bits and back (the low halves); the compiler's own conversions take twice the instructions. */
+/* 16-bit lanes to 32 bits, and back if they have their sign in the high halves; the compiler's own conversions take two to four
+ * times the instructions. */
 static inline uvec FN(widen)(const void *p) {
 #if CYNORM_VBYTES == 64
     return (uvec)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-#elif CYNORM_VBYTES == 32
-    return (uvec)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+#elif CYNORM_VBYTES == 16 && defined(__SSE2__)
+    return (uvec)_mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *)p), _mm_setzero_si128());
 #else
     hvec h;
     memcpy(&h, p, sizeof h);
@@ -185,21 +186,39 @@ static inline uvec FN(widen)(const void *p) {
 #endif
 }
 
-static inline hvec FN(narrow)(uvec u) { return __builtin_convertvector(u, hvec); }
+static inline hvec FN(narrow)(ivec i) {
+#if CYNORM_VBYTES == 16 && defined(__SSE2__)
+    hvec h;
+    _mm_storel_epi64((__m128i *)&h, _mm_packs_epi32((__m128i)i, (__m128i)i));
+    return h;
+#else
+    return __builtin_convertvector(i, hvec);
+#endif
+}
 
-static inline vec FN(load_bf16)(const void *p) { return (vec)(FN(widen)(p) << 16); }
+static inline vec FN(load_bf16)(const void *p) {
+#if CYNORM_VBYTES == 32
+    /* each half of the vector takes half of what both are given: one shuffle, in place of widening and a shift */
+    const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    return (vec)_mm256_shuffle_epi8(both, _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7,
+                                                           -1, -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15));
+#elif CYNORM_VBYTES == 16 && defined(__SSE2__)
+    return (vec)_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)p));
+#else
+    return (vec)(FN(widen)(p) << 16);
+#endif
+}
 
-/* Round to nearest even, into the high half of each lane. A NaN, quiet as those of arithmetic are, stays one. */
+/* Round to nearest even, into the high half of each lane. NaNs have zeros below it, as those of arithmetic and of bfloat16
+ * have, so that none overflows. */
 static inline uvec FN(round_bf16)(vec v) {
     uvec u = (uvec)v;
 #if CYNORM_VBYTES == 64
-    /* bounds keep a NaN from overflowing; a comparison would go through a mask, which takes longer than all the rest */
-    __m512i bounded = _mm512_min_epi32((__m512i)u, _mm512_set1_epi32(0x7fff0000));
-    u = (uvec)_mm512_min_epu32(bounded, _mm512_set1_epi32((int)0xffff0000));
-    return u + 0x7fff + ((u >> 16) & 1);
+    /* 0x7fff + last = -(-0x8000 | !last) */
+    const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(-0x8000);
+    return u - (uvec)_mm512_ternarylogic_epi32((__m512i)(u >> 16), one, half, 0xae);
 #else
-    uvec nan = (uvec)(v != v), rounded = u + 0x7fff + ((u >> 16) & 1);
-    return (rounded & ~nan) | ((u | 0x400000) & nan);
+    return u + 0x7fff + ((u >> 16) & 1);
 #endif
 }
 
@@ -215,8 +234,13 @@ static inline __m512i FN(high_halves)(uvec first, uvec second) {
 static inline hvec FN(pack_bf16)(vec v) {
 #if CYNORM_VBYTES == 64
     return (hvec)_mm512_castsi512_si256(FN(high_halves)(FN(round_bf16)(v), (uvec){0}));
+#elif CYNORM_VBYTES == 32
+    const __m256i high = _mm256_setr_epi8(2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1,
+                                          2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i halves = _mm256_shuffle_epi8((__m256i)FN(round_bf16)(v), high);
+    return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(halves, 0x08));
 #else
-    return FN(narrow)(FN(round_bf16)(v) >> 16);
+    return FN(narrow)((ivec)FN(round_bf16)(v) >> 16);
 #endif
 }
 
@@ -240,7 +264,7 @@ static inline hvec FN(pack_f16)(vec v) { return (hvec)_mm256_cvtps_ph((__m256)v,
 static inline vec FN(load_f16)(const void *p) {
     uvec u = FN(widen)(p);
     uvec magnitude = (u & 0x7fff) << 13;
-    uvec special = (uvec)(magnitude >= 0x7c00 << 13) & 0x7f800000;
+    uvec special = (uvec)((ivec)magnitude >= 0x7c00 << 13) & 0x7f800000; /* SSE2 compares signed numbers alone */
     vec v = (vec)magnitude * 0x1p112f;
     return (vec)((uvec)v | special | (u & 0x8000) << 16);
 }
@@ -251,16 +275,17 @@ static inline hvec FN(pack_f16)(vec v) {
     u ^= sign;
     uvec normal = (u - 0x38000000 + 0xfff + ((u >> 13) & 1)) >> 13;
     uvec subnormal = (uvec)((vec)u + 0.5f) - 0x3f000000;
-    uvec huge = 0x7c00 | ((uvec)(u > 0x7f800000) & 0x200);
-    uvec is_huge = (uvec)(u >= 0x477ff000), is_small = (uvec)(u < 0x38800000);
+    uvec huge = 0x7c00 | ((uvec)((ivec)u > 0x7f800000) & 0x200);
+    uvec is_huge = (uvec)((ivec)u >= 0x477ff000), is_small = (uvec)((ivec)u < 0x38800000);
     uvec r = (is_huge & huge) | (~is_huge & ((is_small & subnormal) | (~is_small & normal)));
-    return FN(narrow)(r | sign >> 16);
+    return FN(narrow)((ivec)r | (ivec)sign >> 16);
 }
 
 #endif
 
+/* Of any NaN, as those of a caller's parameters may be. */
 static inline void FN(store_bf16)(void *p, vec v) {
-    hvec h = FN(pack_bf16)(v);
+    hvec h = FN(pack_bf16)(FN(select)(v == v, v, FN(splat)(NAN)));
     memcpy(p, &h, sizeof h);
 }
 
@@ -268,6 +293,8 @@ static inline void FN(store_f16)(void *p, vec v) {
     hvec h = FN(pack_f16)(v);
     memcpy(p, &h, sizeof h);
 }
+
+static inline hvec FN(pack_half)(vec v, int dtype) { return dtype == CYNORM_F16 ? FN(pack_f16)(v) : FN(pack_bf16)(v); }
 
 static inline vec FN(load_s8)(const void *p) {
     bvec b;
@@ -366,33 +393,35 @@ CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
 }
 
 CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
-    char part[CYNORM_VBYTES], *to = n < VL ? part : p;
 #if CYNORM_VBYTES >= 32
     if (n < VL && dtype == CYNORM_COMPUTE) {
         FN(masked_store)(p, n, v);
         return;
     }
 #endif
-#if CYNORM_VBYTES == 64
 #if !CYNORM_DOUBLE
-    const __mmask16 mask = (__mmask16)((1u << n) - 1);
-    if (n < VL && dtype == CYNORM_BF16) {
-        _mm256_mask_storeu_epi16(p, mask, (__m256i)FN(pack_bf16)(v));
-        return;
-    }
-    if (n < VL && dtype == CYNORM_F16) {
-        _mm256_mask_storeu_epi16(p, mask, (__m256i)FN(pack_f16)(v));
+    if (cynorm_itemsize(dtype) == 2) {
+        const hvec h = FN(pack_half)(v, dtype);
+        if (n == VL) {
+            memcpy(p, &h, sizeof h);
+            return;
+        }
+#if CYNORM_VBYTES == 64
+        _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1), (__m256i)h);
+#else
+        cynorm_some some = {0};
+        memcpy(&some, &h, sizeof h);
+        cynorm_store_some(p, some, 2 * n);
+#endif
         return;
     }
 #endif
-#endif
+    char part[CYNORM_VBYTES], *to = n < VL ? part : p;
 #if CYNORM_DOUBLE
     if (dtype == CYNORM_F64) FN(store_f64)(to, v);
     else FN(store_f32)(to, v);
 #else
-    if (dtype == CYNORM_F16) FN(store_f16)(to, v);
-    else if (dtype == CYNORM_BF16) FN(store_bf16)(to, v);
-    else FN(store_f32)(to, v);
+    FN(store_f32)(to, v);
 #endif
     if (n < VL && VL * cynorm_itemsize(dtype) <= 16) {
         cynorm_some some;
@@ -410,10 +439,8 @@ static inline void FN(store_n)(real *p, vec v, int64_t n) { FN(put)((char *)p, v
 /* The same past the cache; p is aligned to the vector's storage. */
 CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
 #if !CYNORM_DOUBLE
-    hvec h;
-    if (dtype == CYNORM_F16) h = FN(pack_f16)(v);
-    else if (dtype == CYNORM_BF16) h = FN(pack_bf16)(v);
-    if (dtype == CYNORM_F16 || dtype == CYNORM_BF16) {
+    if (cynorm_itemsize(dtype) == 2) {
+        const hvec h = FN(pack_half)(v, dtype);
         cynorm_stream(p, &h, sizeof h);
         return;
     }
@@ -433,21 +460,14 @@ CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
     return FN(half_of_both)(both, odd);
 }
 
-/* round_bf16 where NaNs, like those that come from bfloat16, have zeros below its bits, so that none can overflow. */
-static inline uvec FN(round_quiet_bf16)(vec v) {
-    uvec u = (uvec)v;
-#if CYNORM_VBYTES == 64
-    /* 0x7fff + last = -(-0x8000 | !last) */
-    const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(-0x8000);
-    return u - (uvec)_mm512_ternarylogic_epi32((__m512i)(u >> 16), one, half, 0xae);
-#else
-    return u + 0x7fff + ((u >> 16) & 1);
-#endif
-}
-
-/* The inverse of get_half, of results whose NaNs come from bfloat16 or from arithmetic. */
+/* The inverse of get_half. */
 CYNORM_INLINE uvec FN(halves)(vec even, vec odd) {
-    return (FN(round_quiet_bf16)(even) >> 16) | (FN(round_quiet_bf16)(odd) & 0xffff0000);
+    const uvec low = FN(round_bf16)(even) >> 16, high = FN(round_bf16)(odd);
+#if CYNORM_VBYTES == 32
+    return (uvec)_mm256_blend_epi16((__m256i)low, (__m256i)high, 0xaa);
+#else
+    return low | (high & 0xffff0000);
+#endif
 }
 
 CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
