@@ -229,15 +229,14 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
     }
     const run_shape_t s = FN(run_shape)(t);
     const int64_t cell = cynorm_itemsize(dtype) * (1 + s.halves), first = s.before / cell;
-    /* a line would leave in more parts than vectors do */
-    if (CYNORM_VBYTES != 64 && s.step != CYNORM_VBYTES) return 0;
     if (s.before % cell || s.lanes < VL || s.bytes < 4 * s.step) return 0;
     if (!s.halves && (first < reach || (s.lanes == VL && first == 1))) return 0;
     /* where rows are whole vectors, strips of them are as fast in the cache backward, if lanes can be picked, and have less to
-     * set up; and faster with any exponent, for which there are too few registers here, or which takes lines in two parts */
-    const int any = FN(loop_of_beta)(t, 1) == 2 && (dtype != CYNORM_COMPUTE || (CYNORM_VBYTES == 32 && !CYNORM_DOUBLE));
+     * set up; and faster with powers for which there are too few registers here */
+    const int power = FN(loop_of_beta)(t, 1), half = dtype != CYNORM_COMPUTE, few = CYNORM_VBYTES == 32 && !CYNORM_DOUBLE;
+    const int strips = ((half || few) && power == 2) || (half && few && power == 0 && backward);
     const int cached = !t->streaming && ((backward && CYNORM_PICKS) || s.bytes < 256 * s.step);
-    return s.lanes % VL || !(any || cached);
+    return s.lanes % VL || !(strips || cached);
 }
 
 /* The ends of a run, as many vectors as its windows reach there, with zeros beyond. */
