@@ -1620,7 +1620,7 @@ def test_any_nan_parameter_is_nan(dtype, layout, isa):
     assert np.isnan(wide(bn.forward_inference(src, zero, one, one, scale.view(np.float32)))).all()
     gradients = bn.backward_training(src, src, scale.view(np.float32), mean=zero, variance=one)
     assert np.isnan(wide(gradients.diff_src)).all()
-    gradients = bn.backward_training(src, src, one.astype(dtype), mean=scale.view(np.float32), variance=one)
+    gradients = bn.backward_training(src, src, one.astype(dtype), mean=zero, variance=scale.view(np.float32))
     assert gradients.diff_scale.dtype == dtype and np.isnan(wide(gradients.diff_scale)).all()
 
 
