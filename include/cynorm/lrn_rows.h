@@ -108,8 +108,7 @@ CYNORM_INLINE vec FN(stored)(const vec *out, int dtype, int halves) {
 #if !CYNORM_DOUBLE
     if (halves) return (vec)FN(halves)(out[0], out[1]);
 #if CYNORM_VBYTES == 64
-    if (dtype == CYNORM_BF16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_bf16)(out[0]));
-    if (dtype == CYNORM_F16) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_f16)(out[0]));
+    if (cynorm_itemsize(dtype) == 2) return (vec)_mm512_castsi256_si512((__m256i)FN(pack_half)(out[0], dtype));
 #endif
 #endif
     (void)dtype, (void)halves;
