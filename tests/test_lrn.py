@@ -1153,7 +1153,7 @@ def test_powers_to_mend_in_any_vector(beta, value, local_size, layout, channels,
     """Loops leave off where a power is to be mended, of an infinity or of 0, and go on behind it."""
     parameters = {"local_size": local_size, "alpha": 1.0, "beta": beta, "k": 1.0 if value else 0.0, "region": region}
     lrn = cynorm.LRN(layout=layout, **parameters)
-    src, diff_dst = draw_pair((1, channels, 5, 75), dtype)
+    src, diff_dst = draw_pair((1, channels, 4, 75), dtype)
     clean = (np.sign(src) * (1 + np.abs(src))).astype(dtype)
 
     def run(src):
