@@ -46,7 +46,7 @@ cdef enum:
     LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
     PART_LINES = 20                 # lines: the shortest part of a plane that columns go through in the cache
-    THREAD_LINES = 2400             # lines: the least that a thread has to do by columns in the cache
+    THREAD_LINES = 1200             # lines: the least that a thread has to do by columns in the cache
     NARROWEST = 8                   # elements: shorter rows of planes are transposed
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
@@ -426,11 +426,16 @@ cdef int64_t line_of(const plan_t *plan) noexcept nogil:
     return LINE / cynorm_itemsize(plan.tile.src.dtype)
 
 
+cdef bint wide(const plan_t *plan) noexcept nogil:
+    """Whether windows along the stream have more entries than are summed directly."""
+    return plan.tile.left + plan.tile.right >= CYNORM_SUM_DIRECT
+
+
 cdef bint in_trees(const plan_t *plan) noexcept nogil:
     """Whether wide windows along the stream are trees: where all of dst could go by columns. Neither omega nor the way
     that dst leaves has a part in it, on which no result is to depend."""
     cdef cynorm_lrn_tile t
-    if plan.tile.left + plan.tile.right < CYNORM_SUM_DIRECT:
+    if not wide(plan):
         return False
     t = plan.tile
     t.omega.data = NULL
@@ -517,8 +522,8 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     # channels of pixels: what takes cut ones is several times as slow, or has dst leave by parts of lines
     c.whole = taken_by == CYNORM_LRN_CHANNELS and not too_much_scratch(plan, SCRATCH_MOST)
     beside = not plan.level[0].windowed and c.length > 1
-    # parts as short as two windows, more of which is worked on twice, where all threads would write to the same lines
-    c.windows = 2 if beside and plan.cached and not begins_at_lines(plan) else 4
+    # parts as short as two narrow windows, more of which is worked on twice, where threads would write to one line
+    c.windows = 2 if beside and plan.cached and not wide(plan) and not begins_at_lines(plan) else 4
     if beside:
         cut_beside_windows(plan, &c)
         c.length *= plan.cut[0]
@@ -532,6 +537,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
             c.length *= plan.cut[i]
             c.tiles *= plan.cuts[i]
     cut_to_scratch(plan, SCRATCH_MOST if c.whole else SCRATCH)
+    c.tiles = count_tiles(plan)
     if not in_place and not plan.joint:
         if c.tiles < plan.wanted and not (c.by_columns and plan.cached):
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], c.tiles), 4)
@@ -604,7 +610,7 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
 
 cdef bint maybe_by_blocks(const plan_t *plan) noexcept nogil:
     """Whether wide windows lie along the stream, where they may be summed in another order than in slabs (lrn.h)."""
-    return plan.tile.left + plan.tile.right >= CYNORM_SUM_DIRECT and not plan.tile.trees
+    return wide(plan) and not plan.tile.trees
 
 
 cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int part,

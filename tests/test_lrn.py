@@ -757,8 +757,8 @@ COLUMNS = [1, 2, 7, 8, 11, 12, 13, 16, 20, 22, 23, 24, 26, 28, 31, 44, 46, 64]
 
 
 @pytest.mark.parametrize("beta", [0.75, 0.5, 0.6])
-@pytest.mark.parametrize("size", range(6, 18))
-def test_wide_windows_over_any_number_of_slabs(size, beta, isa):
+@pytest.mark.parametrize("size", [3, 5, *range(6, 18)])
+def test_windows_over_any_number_of_slabs(size, beta, isa):
     """At either end of a column of slabs some of a loop's stages have no work, or all of them where slabs are few; a plane ends
     with a part of a vector. What lies two elements apart goes by another loop, which sums alike."""
     lrn = cynorm.LRN(size, 0.5, beta)
@@ -770,6 +770,8 @@ def test_wide_windows_over_any_number_of_slabs(size, beta, isa):
         assert_backward(diff_src, diff_dst, src, local_size=size, alpha=0.5, beta=beta)
         assert_same_bits(dst, lrn.forward(src_apart))
         assert_same_bits(diff_src, lrn.backward(diff_apart, src_apart))
+        in_place = src.copy()
+        assert_same_bits(dst, lrn.forward(in_place, out=in_place, num_threads=2))
         assert_same_bits(diff_src, lrn.backward(diff_dst, src, out=diff_dst.copy(), num_threads=2))
 
 

@@ -25,11 +25,7 @@
 
 enum { CYNORM_SUM_LEVELS = 62 };
 /* Slabs of a block: their sums fit the registers. The narrowest window that is a sum by blocks, where that takes less time. */
-#if CYNORM_VBYTES == 64
-enum { CYNORM_SLABS = 8, CYNORM_BY_BLOCKS = 16 };
-#else
-enum { CYNORM_SLABS = 4, CYNORM_BY_BLOCKS = 10 };
-#endif
+enum { CYNORM_SLABS = CYNORM_VBYTES == 64 ? 8 : 4, CYNORM_BY_BLOCKS = 10 };
 enum { CYNORM_SLABS_MOST = 8 * CYNORM_SLABS - 1 }; /* the widest */
 
 /* Bytes: in a shorter span, the lines shared with others cost more than bypassing the cache saves. */

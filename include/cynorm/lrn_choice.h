@@ -21,7 +21,7 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
 /* Which of the loops serve a tile, if any. Windows that lie
  *     along level 0                    RUNS      3 and 5, where rows follow on, as a rule (runs_serve)
  *                                      ROWS      else any that registers or scratch hold
- *     along the stream                 COLUMNS   3 and 5 slabs backward, 7 to 31 both ways; BLOCKS: 3 and 5 else;
+ *     along the stream                 COLUMNS   3 to 31 slabs (columns_serve); BLOCKS: 3 and 5 else;
  *                                                SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells, as many as a vector reaches; SLABS, likewise
  *     along level 1 and the stream     WALKS     3 and 5; SLABS, likewise */

@@ -39,7 +39,7 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
                   .before = t->scratch};
     const int wide = reach > CYNORM_REACH, beta = FN(loop_of_beta)(t, 1);
     const column_loop *loop = wide ? FN(wide_loops)[reach - CYNORM_REACH - 1][backward][beta]
-                                   : FN(column_loops)[t->src.dtype][reach - 1][beta];
+                                   : FN(column_loops)[t->src.dtype][backward][reach - 1][beta];
     const int64_t lines = b.row & -64;
     if (t->dst.data != t->src.data && t->dst.data != t->diff_dst.data) { /* else another thread may be writing to it */
         b.src_run = t->count[1] > 1 ? t->src.stride[1] : t->extent * t->src.streamed;
@@ -74,12 +74,13 @@ static int FN(spread)(int64_t slabs, int64_t step) {
 }
 
 /* Whether this serves a tile whose rows are contiguous, and whose windows reach as far either way. Narrow windows gain by it
- * backward alone, of half types not with any exponent, wide ones of float32 where slabs are whole steps. */
+ * where there is a loop for them, and wide ones of float32 where slabs are whole steps. */
 static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int backward = t->diff_dst.data != NULL, wide = t->left > CYNORM_REACH, line = FN(is_line)(t->src.dtype);
     const int64_t row = t->count[0] * cynorm_itemsize(t->src.dtype);
-    if (!wide && (!backward || t->src.dtype >= (int)(sizeof FN(column_loops) / sizeof *FN(column_loops)) ||
-                  !FN(column_loops)[t->src.dtype][0][FN(loop_of_beta)(t, 1)][CYNORM_COLUMN_PLAIN])) return 0;
+    const int way = t->streaming ? CYNORM_COLUMN_LINES : CYNORM_COLUMN_PLAIN;
+    if (!wide && (t->src.dtype >= (int)(sizeof FN(column_loops) / sizeof *FN(column_loops)) ||
+                  !FN(column_loops)[t->src.dtype][backward][0][FN(loop_of_beta)(t, 1)][way])) return 0;
     if (wide && (t->left > CYNORM_WIDE_REACH || !line || FN(by_blocks)(t) || !FN(whole_steps)(t->extent, t->left, backward))) return 0;
     if (row < (t->streaming ? CYNORM_STREAM_LEAST : 64)) return 0;
     return FN(spread)(t->extent, t->src.streamed) && (!backward || FN(spread)(t->extent, t->diff_dst.streamed));

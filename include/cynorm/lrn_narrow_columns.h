@@ -1,4 +1,4 @@
-/* LRN backward by columns with a window of 3 or 5 slabs, which registers hold. A template, see types.h; columns are lrn_column.h's. */
+/* LRN by columns with a window of 3 or 5 slabs, which registers hold. A template, see types.h; columns are lrn_column.h's. */
 
 #if CYNORM_COLUMNS
 
@@ -48,7 +48,7 @@ CYNORM_INLINE void FN(column_terms)(const column_t *b, column_passing_t *p, plac
     FN(terms_go_on)(b, at, slabs);
 }
 
-/* results. */
+/* Results, backward; */
 CYNORM_INLINE void FN(column_results)(const column_t *b, column_passing_t *p, place_t *at, slice_t of, int reach, int slabs,
                                       int exist, int way) {
     EACH_SLAB {
@@ -63,42 +63,66 @@ CYNORM_INLINE void FN(column_results)(const column_t *b, column_passing_t *p, pl
     FN(results_go_on)(b, at, slabs);
 }
 
-/* Slab c is read, the one `reach` before it has a term, the one as many before that is finished: at the ends of a column one slab
- * at a time; else by steps, each stage a step after the one before, so that what comes late holds up nothing else. */
-CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int reach, int kind, int way) {
+/* or forward. */
+CYNORM_INLINE void FN(column_powers)(const column_t *b, column_passing_t *p, place_t *at, slice_t of, int kind, int slabs,
+                                     int exist, int way) {
+    vec x[CYNORM_COLUMN_STEP], out[CYNORM_COLUMN_STEP];
+    if (exist) {
+        EACH_SLAB x[j] = FN(column_get)(at->finished + j * b->src_step, of);
+        FN(times_powers)(out, x, p->omega, slabs, kind, b->q.beta, of.dtype, NULL, NULL);
+        EACH_SLAB FN(column_leave)(at->dst + j * b->dst_step, at->before + j * 64, at->even + j * 64, at->lanes + j, out[j],
+                                   of, way);
+    }
+    FN(results_go_on)(b, at, slabs);
+}
+
+/* Slab c is read, the one `reach` before it has a term, the one as many before that is finished, or has its power: at the ends of
+ * a column one slab at a time; else by steps, each stage a step after the one before, so that what comes late holds up nothing
+ * else. */
+CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int backward, int reach, int kind, int way) {
     enum { STEP = CYNORM_COLUMN_STEP };
-    const int64_t begin = b->finish[0] + 2 * reach, end = b->finish[1] + 2 * reach;
+    const int64_t all = (1 + backward) * reach, begin = b->finish[0] + all, end = b->finish[1] + all;
+    const int64_t under_way = (1 + backward) * STEP;
     int64_t c = b->first;
-    place_t at = FN(place_of)(b, from, c, reach, 2 * reach);
+    place_t at = FN(place_of)(b, from, c, reach, all);
     column_passing_t p = {{{0}}};
 #define OMEGAS(slabs, exist) FN(column_omegas)(b, &p, &at, of, reach, slabs, exist)
 #define TERMS(slabs, exist) FN(column_terms)(b, &p, &at, of, kind, slabs, exist)
-#define RESULTS(slabs, exist) FN(column_results)(b, &p, &at, of, reach, slabs, exist, way)
+#define RESULTS(slabs, exist)                                                          \
+    do {                                                                               \
+        if (backward) FN(column_results)(b, &p, &at, of, reach, slabs, exist, way);    \
+        else FN(column_powers)(b, &p, &at, of, kind, slabs, exist, way);               \
+    } while (0)
 #define ONE(finishes)                                                                  \
     do {                                                                               \
         if (c < b->end) OMEGAS(1, 1);                                                  \
         else OMEGAS(1, 0);                                                             \
-        if (c - reach >= b->terms[0] && c - reach < b->terms[1]) TERMS(1, 1);          \
+        if (!backward) {}                                                              \
+        else if (c - reach >= b->terms[0] && c - reach < b->terms[1]) TERMS(1, 1);     \
         else TERMS(1, 0);                                                              \
         RESULTS(1, finishes);                                                          \
     } while (0)
     for (; c < begin; c++) ONE(0);
-    if (c + 2 * STEP <= b->end) {
+    if (c + under_way <= b->end) {
         OMEGAS(STEP, 1);
-        TERMS(STEP, 1);
-        OMEGAS(STEP, 1);
-        for (c += 2 * STEP; c + STEP <= b->end; c += STEP) {
-            /* a register for each, in place of sums of some, which take more instructions than there is time for */
-            __asm__("" : "+r"(at.newest), "+r"(at.middle), "+r"(at.finished), "+r"(at.diff_dst), "+r"(at.src_ahead),
-                         "+r"(at.diff_ahead), "+r"(at.dst), "+r"(at.before), "+r"(at.lanes));
-            if (of.part != CYNORM_ALL) __asm__("" : "+r"(at.even));
-            RESULTS(STEP, 1);
+        if (backward) {
             TERMS(STEP, 1);
             OMEGAS(STEP, 1);
         }
+        for (c += under_way; c + STEP <= b->end; c += STEP) {
+            /* a register for each, in place of sums of some, which take more instructions than there is time for */
+            __asm__("" : "+r"(at.newest), "+r"(at.finished), "+r"(at.src_ahead), "+r"(at.dst), "+r"(at.before), "+r"(at.lanes));
+            if (backward) __asm__("" : "+r"(at.middle), "+r"(at.diff_dst), "+r"(at.diff_ahead));
+            if (of.part != CYNORM_ALL) __asm__("" : "+r"(at.even));
+            RESULTS(STEP, 1);
+            if (backward) TERMS(STEP, 1);
+            OMEGAS(STEP, 1);
+        }
         RESULTS(STEP, 1);
-        TERMS(STEP, 1);
-        RESULTS(STEP, 1);
+        if (backward) {
+            TERMS(STEP, 1);
+            RESULTS(STEP, 1);
+        }
     }
     for (; c < end; c++) ONE(1);
 #undef OMEGAS
@@ -108,49 +132,58 @@ CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int r
 }
 
 /* A line of each slab. */
-CYNORM_INLINE void FN(column_of_lines)(const column_t *b, int64_t from, int dtype, int reach, int kind, int way) {
-    if (FN(is_line)(dtype)) FN(column)(b, from, (slice_t){dtype, CYNORM_ALL, VL}, reach, kind, way);
+CYNORM_INLINE void FN(column_of_lines)(const column_t *b, int64_t from, int dtype, int backward, int reach, int kind, int way) {
+    if (FN(is_line)(dtype)) FN(column)(b, from, (slice_t){dtype, CYNORM_ALL, VL}, backward, reach, kind, way);
     else {
-        FN(column)(b, from, (slice_t){dtype, CYNORM_EVEN, VL}, reach, kind, CYNORM_COLUMN_PLAIN);
-        FN(column)(b, from, (slice_t){dtype, CYNORM_ODD, VL}, reach, kind, way);
+        FN(column)(b, from, (slice_t){dtype, CYNORM_EVEN, VL}, backward, reach, kind, CYNORM_COLUMN_PLAIN);
+        FN(column)(b, from, (slice_t){dtype, CYNORM_ODD, VL}, backward, reach, kind, way);
     }
 }
 
 /* ---- compiled loops ---- */
 
 /* What is given is copied, since the stores of dst might alias it. */
-#define CYNORM_COLUMN_LOOP(T, reach, name, kind, way)                                                                        \
-    static __attribute__((noinline)) void FN(column_##T##_##reach##name##_##way)(const column_t *given, int64_t from,        \
-                                                                                 int64_t to) {                               \
+#define CYNORM_COLUMN_LOOP(T, direction, reach, name, kind, way)                                                             \
+    static __attribute__((noinline)) void FN(column_##T##_##direction##reach##name##_##way)(const column_t *given,           \
+                                                                                            int64_t from, int64_t to) {      \
         const column_t b = *given;                                                                                           \
-        const int beta = kind;                                                                                               \
-        for (; from + 64 <= to; from += 64) FN(column_of_lines)(&b, from, CYNORM_##T, reach, beta, CYNORM_COLUMN_##way);     \
+        const int beta = kind, backward = #direction[0] == 'b';                                                              \
+        for (; from + 64 <= to; from += 64)                                                                                  \
+            FN(column_of_lines)(&b, from, CYNORM_##T, backward, reach, beta, CYNORM_COLUMN_##way);                           \
         for (; CYNORM_COLUMN_##way == CYNORM_COLUMN_PLAIN && from < to; from += VL * b.size) {                               \
             const int64_t left = (to - from) / b.size, n = left < VL ? left : VL;                                            \
-            FN(column)(&b, from, (slice_t){CYNORM_##T, CYNORM_ALL, n}, reach, beta, CYNORM_COLUMN_PLAIN);                    \
+            FN(column)(&b, from, (slice_t){CYNORM_##T, CYNORM_ALL, n}, backward, reach, beta, CYNORM_COLUMN_PLAIN);          \
         }                                                                                                                    \
     }
+#define CYNORM_COLUMN_CACHED(T, direction, reach, name, kind, together) CYNORM_COLUMN_LOOP(T, direction, reach, name, kind, PLAIN)
 #define CYNORM_COLUMN_WAYS(T, direction, reach, name, kind, together)                                                        \
-    CYNORM_COLUMN_LOOP(T, reach, name, kind, PLAIN)                                                                          \
-    CYNORM_COLUMN_LOOP(T, reach, name, kind, LINES)                                                                          \
-    CYNORM_COLUMN_LOOP(T, reach, name, kind, ACROSS)
-CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, F32, backward, 1)
-CYNORM_EXPONENTS(CYNORM_COLUMN_WAYS, F32, backward, 2)
-CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, F16, backward, 1)
-CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, F16, backward, 2)
-CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, BF16, backward, 1)
-CYNORM_SPECIAL_EXPONENTS(CYNORM_COLUMN_WAYS, BF16, backward, 2)
+    CYNORM_COLUMN_LOOP(T, direction, reach, name, kind, PLAIN)                                                               \
+    CYNORM_COLUMN_LOOP(T, direction, reach, name, kind, LINES)                                                               \
+    CYNORM_COLUMN_LOOP(T, direction, reach, name, kind, ACROSS)
+#define CYNORM_BOTH_REACHES(EXPONENTS, LOOPS, T, direction)                                                                  \
+    EXPONENTS(LOOPS, T, direction, 1)                                                                                        \
+    EXPONENTS(LOOPS, T, direction, 2)
+CYNORM_BOTH_REACHES(CYNORM_SPECIAL_EXPONENTS, CYNORM_COLUMN_CACHED, F32, forward)
+CYNORM_BOTH_REACHES(CYNORM_EXPONENTS, CYNORM_COLUMN_WAYS, F32, backward)
+CYNORM_BOTH_REACHES(CYNORM_SPECIAL_EXPONENTS, CYNORM_COLUMN_WAYS, F16, backward)
+CYNORM_BOTH_REACHES(CYNORM_SPECIAL_EXPONENTS, CYNORM_COLUMN_WAYS, BF16, backward)
 #define CYNORM_WAYS_OF(name) {FN(name##_PLAIN), FN(name##_LINES), FN(name##_ACROSS)}
-#define CYNORM_SPECIAL_OF(name) CYNORM_WAYS_OF(name##special), CYNORM_WAYS_OF(name##usual)
-static const column_loop FN(column_loops)[][2][3][3] = { /* exponents in the order of loop_of_beta */
-    [CYNORM_F32] = {{CYNORM_SPECIAL_OF(column_F32_1), CYNORM_WAYS_OF(column_F32_1any)},
-                    {CYNORM_SPECIAL_OF(column_F32_2), CYNORM_WAYS_OF(column_F32_2any)}},
-    [CYNORM_F16] = {{CYNORM_SPECIAL_OF(column_F16_1)}, {CYNORM_SPECIAL_OF(column_F16_2)}},
-    [CYNORM_BF16] = {{CYNORM_SPECIAL_OF(column_BF16_1)}, {CYNORM_SPECIAL_OF(column_BF16_2)}}};
+#define CYNORM_CACHED_OF(name) {{FN(name##special_PLAIN)}, {FN(name##usual_PLAIN)}}
+#define CYNORM_SPECIAL_OF(name) {CYNORM_WAYS_OF(name##special), CYNORM_WAYS_OF(name##usual)}
+#define CYNORM_ALL_OF(name) {CYNORM_WAYS_OF(name##special), CYNORM_WAYS_OF(name##usual), CYNORM_WAYS_OF(name##any)}
+static const column_loop FN(column_loops)[][2][2][3][3] = { /* exponents in the order of loop_of_beta */
+    [CYNORM_F32] = {{CYNORM_CACHED_OF(column_F32_forward1), CYNORM_CACHED_OF(column_F32_forward2)},
+                    {CYNORM_ALL_OF(column_F32_backward1), CYNORM_ALL_OF(column_F32_backward2)}},
+    [CYNORM_F16] = {[1] = {CYNORM_SPECIAL_OF(column_F16_backward1), CYNORM_SPECIAL_OF(column_F16_backward2)}},
+    [CYNORM_BF16] = {[1] = {CYNORM_SPECIAL_OF(column_BF16_backward1), CYNORM_SPECIAL_OF(column_BF16_backward2)}}};
 #undef CYNORM_COLUMN_LOOP
+#undef CYNORM_COLUMN_CACHED
 #undef CYNORM_COLUMN_WAYS
+#undef CYNORM_BOTH_REACHES
 #undef CYNORM_WAYS_OF
+#undef CYNORM_CACHED_OF
 #undef CYNORM_SPECIAL_OF
+#undef CYNORM_ALL_OF
 
 #undef EACH_SLAB
 
