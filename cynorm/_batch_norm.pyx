@@ -89,7 +89,8 @@ cdef enum:
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
     SPREAD = 49                     # elements: no longer reduced row is a part of a kept one,
     SPREAD_WIDE = 8                 # of float64,
-    SPREAD_IMAGES = 8               # where there are as many rows, and as many as elements, at least;
+    SPREAD_IMAGES = 8               # where images are as many, and as many as elements, at least,
+    SPREAD_SHORT = 32               # or twice as many if elements are no more;
     SPREAD_COLUMNS = 512            # pieces of these have as many columns at least
     RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
     ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
@@ -97,8 +98,10 @@ cdef enum:
     UNIT = 1 << 19                  # bytes: as long as a unit stays within
     LARGE = 1 << 22                 # bytes moved from which on tensors exceed the second-level cache of any core
     ROW_PART = 1024                 # elements: pieces of reduced rows are multiples of this
-    CHUNK = 1 << 15                 # elements a chunk has at least
+    CHUNK = 1 << 16                 # bytes of reals a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
+    FEWEST_ROWS = 32                # of so many rows, but too few for two chunks, long ones are cut
+    PART = 1 << 12                  # to about so many bytes of reals
     MERGE = 8                       # rows likewise for each chunk, where one thread adds up sums as long as rows
     TASKS = 64                      # chunks are cut to have about as many tasks
     FEW_TASKS = 8                   # as many are enough where a unit fits the cache
@@ -301,11 +304,11 @@ cdef int64_t extent_of_statistics(const plan_t *plan) noexcept nogil:
 
 cdef void spread_rows(plan_t *plan) noexcept nogil:
     """Reduced rows so short that each is mostly overhead become parts of kept ones, where these are many."""
-    cdef int64_t n = plan.row.extent
+    cdef int64_t n = plan.row.extent, images = min(n, 2 * SPREAD_IMAGES) if n <= SPREAD_SHORT else n
     cdef int64_t most = SPREAD_WIDE if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else SPREAD
     if plan.tile.kept_inner or plan.tile.packs or plan.group.extent == 1 or n == 1 or n > most:
         return
-    if plan.count < n * max(n, SPREAD_IMAGES) or not follows_on(&plan.group, &plan.row):
+    if plan.count < n * max(images, SPREAD_IMAGES) or not follows_on(&plan.group, &plan.row):
         return
     plan.spread = n
     plan.row.extent *= plan.group.extent
@@ -449,7 +452,11 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept
         columns = min(ROW, max(SPREAD_COLUMNS, UNIT / (plan.count / plan.spread * itemsize)))
         cut = min(extent, max(columns / plan.spread / VECTOR, 1) * VECTOR)
     elif plan.tile.kept_inner:
-        cut = min(extent, ROW)
+        cut = ROW
+        if FEWEST_ROWS <= plan.count < 2 * CHUNK_ROWS:
+            columns = ceil_div(extent, min(FEW_TASKS, ceil_div(extent * max(itemsize, 4), PART)))
+            cut = min(cut, round_up(columns, VECTOR))
+        cut = min(extent, cut)
     else:
         cut = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
         if plan.kind == FORWARD_INFERENCE:  # in the order of memory
@@ -469,7 +476,7 @@ cdef int64_t wanted_chunks(const plan_t *plan, int64_t itemsize) noexcept nogil:
     cdef int64_t tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
     if plan.units >= tasks:
         return 1
-    wanted = max(1, min(ceil_div(tasks, plan.units), unit / CHUNK, rows / CHUNK_ROWS))
+    wanted = max(1, min(ceil_div(tasks, plan.units), unit * max(itemsize, 4) / CHUNK, rows / CHUNK_ROWS))
     if not plan.tile.kept_inner:
         return wanted
     while 2 * power <= wanted and 4 * power * power * MERGE <= rows:

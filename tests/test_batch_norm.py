@@ -1084,7 +1084,7 @@ def test_tasks_of_several_blocks(dtype):
 @pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
 @pytest.mark.parametrize(
     "shape",
-    [(16, 3, 2), (33, 7, 2, 2), (40, 130, 3, 3), (64, 5, 5, 5), (130, 3, 7, 7), (70, 1100, 2, 2), (200, 19, 2, 1, 3)],
+    [(16, 3, 2), (33, 7, 2, 2), (40, 130, 3, 3), (64, 5, 5, 5), (17, 40, 8, 4), (130, 3, 7, 7), (70, 1100, 2, 2), (200, 19, 2, 1, 3)],
     ids=str,
 )
 def test_small_planes(shape, dtype, relu):
@@ -1399,12 +1399,12 @@ def test_blocks_of_an_odd_number_of_pixels(dtype, layout, apart, relu):
 
 
 @each_dtype
-@pytest.mark.parametrize("rows", [5, 150])
+@pytest.mark.parametrize("rows", [5, 100, 150])
 @pytest.mark.parametrize("channels", [257, 1000, 1100, 2500, 4200])
 def test_wide_rows(dtype, channels, rows):
-    """Rows that are taken in pieces, and by columns in groups of rows."""
+    """Rows that are taken in pieces, and by columns in groups of rows; where they are few, threads share their columns."""
     case = Case((rows, channels), dtype, "NC", activation="relu")
-    check_training(case, add=True, relu=True)
+    check_training(case, add=True, relu=True, num_threads=2)
     check_inference(case, add=True, relu=True)
 
 
