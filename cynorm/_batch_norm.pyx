@@ -100,7 +100,7 @@ cdef enum:
     ROW_PART = 1024                 # elements: pieces of reduced rows are multiples of this
     CHUNK = 1 << 16                 # bytes of reals a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
-    FEWEST_ROWS = 32                # of so many rows, but too few for two chunks, long ones are cut
+    FEWEST_ROWS = 32                # of so many rows, but too few for two chunks, long ones of whole lines are cut
     PART = 1 << 12                  # to about so many bytes of reals
     MERGE = 8                       # rows likewise for each chunk, where one thread adds up sums as long as rows
     TASKS = 64                      # chunks are cut to have about as many tasks
@@ -453,7 +453,7 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept
         cut = min(extent, max(columns / plan.spread / VECTOR, 1) * VECTOR)
     elif plan.tile.kept_inner:
         cut = ROW
-        if FEWEST_ROWS <= plan.count < 2 * CHUNK_ROWS:
+        if FEWEST_ROWS <= plan.count < 2 * CHUNK_ROWS and extent * itemsize % LINE == 0:
             columns = ceil_div(extent, min(FEW_TASKS, ceil_div(extent * max(itemsize, 4), PART)))
             cut = min(cut, round_up(columns, VECTOR))
         cut = min(extent, cut)

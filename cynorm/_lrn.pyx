@@ -475,6 +475,8 @@ cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
             c.tiles *= plan.cuts[3]
             others *= plan.cuts[3]
         pieces = min(ceil_div(plan.wanted, others), ceil_div(extent, max(1, VECTOR * 8 / c.length)))
+        if plan.overwritten >= 0:  # the stream is not cut
+            pieces = max(pieces, min(ceil_div(plan.team, others), extent))
     run = ceil_div(extent, pieces)
     if which == 0 and pieces > 1:
         run = round_up(run, line_of(plan)) if c.by_columns else whole_vectors(run)

@@ -1400,7 +1400,7 @@ def test_blocks_of_an_odd_number_of_pixels(dtype, layout, apart, relu):
 
 @each_dtype
 @pytest.mark.parametrize("rows", [5, 100, 150])
-@pytest.mark.parametrize("channels", [257, 1000, 1100, 2500, 4200])
+@pytest.mark.parametrize("channels", [257, 1000, 1100, 1536, 2500, 4200])
 def test_wide_rows(dtype, channels, rows):
     """Rows that are taken in pieces, and by columns in groups of rows; where they are few, threads share their columns."""
     case = Case((rows, channels), dtype, "NC", activation="relu")
