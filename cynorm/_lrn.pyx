@@ -539,7 +539,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
             c.length *= plan.cut[i]
             c.tiles *= plan.cuts[i]
     cut_to_scratch(plan, SCRATCH_MOST if c.whole else SCRATCH)
-    c.tiles = count_tiles(plan)
+    c.tiles = count_tiles(plan)     # scratch may have asked for more
     if not in_place and not plan.joint:
         if c.tiles < plan.wanted and not (c.by_columns and plan.cached):
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], c.tiles), 4)
