@@ -8,7 +8,8 @@ merged. The innermost one is a row:
     kept innermost      row: kept axis      -                            groups: first reduced axis  (NHWC)
 
 Where the reduced row is a small plane, there are many of them and the kept axis follows on, both are one kept row:
-a statistic has as many columns there, which are summed on their own first (`spread_rows`).
+a statistic has as many columns there, which are summed on their own first (`spread_rows`). Where there are few, the
+kept axis is taken for the innermost one, though packed so (`turn_short_rows`).
 
 What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
 worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
@@ -92,6 +93,9 @@ cdef enum:
     SPREAD_IMAGES = 8               # where images are as many, and as many as elements, at least,
     SPREAD_SHORT = 32               # or twice as many if elements are no more;
     SPREAD_COLUMNS = 512            # pieces of these have as many columns at least
+    TURNED = 12                     # elements: no longer reduced row is turned into parts of kept ones,
+    TURNED_BYTES = 16               # nor one of fewer bytes
+    PACKED_ROW = 128                # statistics: those have as many at least; packed kept rows as long are not repeated
     RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
     ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
     SHORT = 256                     # fewer than these are joined by the next axis of statistics
@@ -238,6 +242,34 @@ cdef bint follows_on(const axis_t *outer, const axis_t *inner) noexcept nogil:
     return True
 
 
+cdef bint spreads(int64_t n, int64_t count, int dtype) noexcept nogil:
+    """Whether reduced rows of n elements, where a statistic is of so many, may be parts of kept ones."""
+    cdef int64_t images = min(n, 2 * SPREAD_IMAGES) if n <= SPREAD_SHORT else n
+    return n <= (SPREAD_WIDE if dtype == CYNORM_F64 else SPREAD) and count >= n * max(images, SPREAD_IMAGES)
+
+
+cdef void turn_short_rows(const cynorm_bn_call *call, const cynorm_tensor *src, plan_t *plan) noexcept nogil:
+    """Of the axes, innermost first, the first kept one comes before short reduced ones. No other tensor has a part in
+    that, as masks are in this order."""
+    cdef int64_t n = 1, count = 1
+    cdef int before = 0, axis, i
+    while before < plan.inner_count and call.reduced >> plan.inner_axes[before] & 1:
+        n *= src.shape[plan.inner_axes[before]]
+        before += 1
+    if before == plan.inner_count or call.kind not in (FORWARD_TRAINING, BACKWARD_TRAINING):
+        return
+    for i in range(src.ndim):
+        if call.reduced >> i & 1:
+            count *= src.shape[i]
+    axis = plan.inner_axes[before]
+    if (n > TURNED or n * cynorm_itemsize(src.dtype) < TURNED_BYTES or src.shape[axis] < PACKED_ROW
+            or spreads(n, count, src.dtype)):
+        return
+    for i in range(before, 0, -1):
+        plan.inner_axes[i] = plan.inner_axes[i - 1]
+    plan.inner_axes[0] = axis
+
+
 cdef void merge_axes(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept nogil:
     cdef const cynorm_tensor *src = call.data[lead]
     cdef int a, i, j
@@ -251,6 +283,7 @@ cdef void merge_axes(const cynorm_bn_call *call, int lead, plan_t *plan) noexcep
             j -= 1
         plan.inner_axes[j] = a
         plan.inner_count += 1
+    turn_short_rows(call, src, plan)
     for i in range(plan.inner_count):
         a = plan.inner_axes[i]
         axis.extent = plan.inner_extent[i] = src.shape[a]
@@ -304,11 +337,10 @@ cdef int64_t extent_of_statistics(const plan_t *plan) noexcept nogil:
 
 cdef void spread_rows(plan_t *plan) noexcept nogil:
     """Reduced rows so short that each is mostly overhead become parts of kept ones, where these are many."""
-    cdef int64_t n = plan.row.extent, images = min(n, 2 * SPREAD_IMAGES) if n <= SPREAD_SHORT else n
-    cdef int64_t most = SPREAD_WIDE if plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64 else SPREAD
-    if plan.tile.kept_inner or plan.tile.packs or plan.group.extent == 1 or n == 1 or n > most:
+    cdef int64_t n = plan.row.extent
+    if plan.tile.kept_inner or plan.tile.packs or plan.group.extent == 1 or n == 1:
         return
-    if plan.count < n * max(images, SPREAD_IMAGES) or not follows_on(&plan.group, &plan.row):
+    if not spreads(n, plan.count, plan.tile.view[CYNORM_BN_SRC].dtype) or not follows_on(&plan.group, &plan.row):
         return
     plan.spread = n
     plan.row.extent *= plan.group.extent
@@ -427,7 +459,7 @@ cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogi
     coefficients, which are repeated as well, stay in the first-level cache; fewer, if none is left over then."""
     cdef int64_t n = plan.row.extent, groups = plan.groups.extent, least = BLOCK, repeat = 1, fewer
     cdef int64_t most = REPEATED << (plan.kind == FORWARD_INFERENCE)
-    if not repeats(plan) or plan.tile.packs and n > across(itemsize):
+    if not repeats(plan) or plan.tile.packs and n >= PACKED_ROW:
         return 1
     if (plan.tile.packs == 0 and plan.tile.blocks > 1
             and plan.tile.blocks * n * (plan.count / plan.spread) * itemsize <= SHORT_UNIT):

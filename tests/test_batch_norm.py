@@ -397,13 +397,27 @@ def test_many_images_of_small_planes(shape, dtype, isa):
         check_inference(case, relu=relu)
 
 
+@each_dtype
+@pytest.mark.parametrize(
+    "shape", [(1, 128, 3, 4), (4, 130, 3, 3), (7, 520, 2, 2), (3, 300, 2, 1), (2, 1030, 1, 8), (16, 129, 1, 9)], ids=str
+)
+def test_few_images_of_small_planes(shape, dtype, isa):
+    """The channels of a pixel are a row, which memory is packed into."""
+    check_training(Case(shape, dtype))
+    check_training(Case(shape, dtype, activation="relu"), relu=True, add=True)
+    case = Case(shape, dtype)
+    out = np.empty((shape[0], *shape[2:], shape[1]), dtype).transpose(0, 3, 1, 2)
+    assert_same_bits(check_training(case, out=out), check_training(case))
+
+
 @given(st.data())
 @settings(max_examples=60)
 def test_drawn_small_planes(data):
-    """Few or many images, whose planes are so small that an image's channels are one row."""
+    """Few or many images, whose planes are so small that an image's channels are one row, or a pixel's are."""
     spatial = data.draw(st.sampled_from([(2, 2), (3, 3), (5, 5), (7, 7), (6,), (2, 3, 3)]))
     images = data.draw(st.one_of(st.integers(1, 127), st.sampled_from([128, 256, 300, 512, 600])))
-    channels = data.draw(st.integers(1, min(80, 250_000 // (images * math.prod(spatial)))))
+    most = 250_000 // (images * math.prod(spatial))
+    channels = data.draw(st.one_of(st.integers(1, min(80, most)), st.integers(1, min(700, most))))
     layout = data.draw(st.sampled_from(["NC{}", "NC{}", "N{}C"])).format("DHW"[-len(spatial) :])
     case = Case((images, channels, *spatial), data.draw(st.sampled_from(reference.DTYPES)), layout)
     check_training(case)
