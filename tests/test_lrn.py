@@ -1250,6 +1250,20 @@ def test_powers_below_what_their_product_with_src_is(dtype, size, beta, isa):
         assert_backward(diff_src, diff_dst, src, **parameters)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_at_the_ends_of_the_range(dtype, isa):
+    """Of any exponent; src brings results back to the middle of it."""
+    top = np.finfo(dtype).maxexp - 1
+    powers = np.linspace(top - 3, top + 3, 301)  # log2 of omega^|beta|
+    for beta, sign in itertools.product(np.arange(1.25, 128, 0.25), (1, -1)):
+        alpha = min(top / beta - sign * (top - 10), top - 5)  # log2 of it
+        src = 2 ** ((powers / beta - alpha) / 2).astype(dtype).reshape(1, 1, 1, -1)
+        parameters = {"local_size": 1, "alpha": 2.0**alpha, "beta": sign * beta, "k": 0.0}
+        dst = cynorm.LRN(**parameters).forward(src)
+        assert (np.abs(dst) > np.finfo(dtype).smallest_normal).all()
+        assert_forward(dst, src, **parameters)
+
+
 @pytest.mark.parametrize("dtype, size, diff_size, beta", [
     (np.float32, 1e4, 1, -3.0), (np.float32, 1e9, 1, -2.0), (np.float32, 1e18, 1, -1.0), (np.float32, 3e17, 1e-20, -0.5),
     (np.float32, 1e18, 1e-6, -0.1), (np.float32, 1e18, 1e-6, 0.4), (np.float32, 1e17, 1e-2, 1.0), (np.float32, 1, 1e30, 0.3),

@@ -398,7 +398,7 @@ static inline int cynorm_special_beta(double beta) {
 /* Where the estimates w of exponent 3/4 tell whether a power is to be mended: their sum, of fewer than 2^33 vectors, is not
  * finite if and only if a base is no positive, normal, finite number. That takes fewer instructions than to ask of each two
  * bases, and a loop may ask late. AVX-512's take subnormal numbers, too. From 2^126 on y^2 is subnormal: where these are
- * flushed to 0, so is the power, with either. */
+ * flushed to 0, so are the power and 1/x, with either. */
 #define CYNORM_ESTIMATES_TELL (CYNORM_VBYTES == 32 && CYNORM_ESTIMATES && !CYNORM_DOUBLE)
 static inline int FN(not_finite)(vec estimates) {
 #if CYNORM_ESTIMATES_TELL
@@ -410,7 +410,8 @@ static inline int FN(not_finite)(vec estimates) {
 }
 
 /* What powers tell of whether one of them is to be mended, if they do: their estimates or, of any exponent, the logarithms of their
- * bases' parts; that of two; and whether there is one. Up to `most` powers are in range, whatever they are rounded to. */
+ * bases' parts, which are less than 1/6 from their own (powers_any); that of two; and whether there is one. Up to `most` powers are
+ * in range, whatever they are rounded to. */
 CYNORM_INLINE int FN(powers_tell)(int kind) {
     return kind == CYNORM_BETA_ANY || (CYNORM_ESTIMATES_TELL && kind == CYNORM_BETA_THREE_QUARTERS);
 }
@@ -421,7 +422,7 @@ CYNORM_INLINE vec FN(told_of)(vec x, int kind) {
 CYNORM_INLINE vec FN(told_of_both)(vec x, vec y, int kind) { return kind == CYNORM_BETA_ANY ? FN(larger)(x, y) : x + y; }
 CYNORM_INLINE int FN(told_to_mend)(vec told, int kind, double beta) {
     if (kind != CYNORM_BETA_ANY) return FN(not_finite)(told);
-    const double most = (CYNORM_BIAS - 2) / (fabs(beta) > 1 ? fabs(beta) : 1) - 1. / (1 << CYNORM_PARTS);
+    const double most = (CYNORM_BIAS - 2) / (fabs(beta) > 1 ? fabs(beta) : 1) - 1 / 6.;
     return FN(mask_bits)(told > FN(splat)((real)most)) != 0;
 }
 
