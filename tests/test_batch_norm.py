@@ -622,6 +622,16 @@ def test_activation_forward(name, parameters, dtype):
         assert_within(case.canonical(dst), expected, bound, f"{name}, {layout}")
 
 
+@each_dtype
+@pytest.mark.parametrize("layout", ["NCW", "NWC"])
+def test_gradients_of_an_infinite_mean(layout, dtype, isa):
+    """Elements that a last vector does not have add nothing."""
+    for width in (1, 3, 8, 15, 16, 17, 33):
+        src = np.ones((1, 1, width) if layout == "NCW" else (1, width, 1), dtype)
+        gradients = cynorm.BatchNorm(layout=layout).backward_inference(src, src, [np.inf], [1.0], [1.0])
+        assert gradients.diff_scale == -np.inf and gradients.diff_shift == width
+
+
 @each_activation
 def test_nan_passes_activations(name, parameters, isa):
     bn = cynorm.BatchNorm(layout="NC", activation=cynorm.Activation(name, **parameters))

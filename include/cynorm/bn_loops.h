@@ -88,10 +88,10 @@ CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const char *x, cons
 #endif
     d = FN(wide_get)(x, dtype, m);
     if (dtype != CYNORM_BF16) d = FN(wide_minus)(d, center); /* else it is 0 */
+    if (m < VL) d = FN(wide_part)(d, m); /* no element, no term */
     wide w = d;
     if (backward && masked) w = FN(wide_of)(FN(get_passed)(g, mask, bit, dtype, m, CYNORM_BN_IN_ORDER));
     else if (backward) w = FN(wide_get)(g, dtype, m);
-    else if (m < VL) w = d = FN(wide_part)(d, m); /* no element, no term */
     *first = FN(wide_add)(*first, w);
     *second = FN(wide_fma)(w, d, *second);
 }
