@@ -636,11 +636,12 @@ cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *vi
 
 
 cdef bint rows_end_in_padding(const cynorm_tensor *const *views, const plan_t *plan) noexcept nogil:
-    """Whether what follows the channels of a block, or of its part that exists, follows each row of a tile."""
+    """Whether what follows the channels of a block, or of its part that exists, follows each row of a tile: none is in
+    groups."""
     cdef const cynorm_tensor *dst = views[DST]
     cdef int64_t size = cynorm_itemsize(dst.dtype)
     return (dst.strides[dst.ndim - 1] == size and dst.shape[dst.ndim - 1] > 1 and plan.level[0].stride[DST] == size
-            and plan.cuts[0] == 1 and (not plan.joint or plan.cuts[1] == 1))
+            and plan.cuts[0] == 1 and plan.tile.grouped != 0 and (not plan.joint or plan.cuts[1] == 1))
 
 
 # ---- tiles ----

@@ -37,18 +37,18 @@ static void release(array *arrays, int n) {
     for (int i = 0; i < n; i++) PyBuffer_Release(&arrays[i].buffer);
 }
 
-/* lrn(layout, (src, dst, diff_dst, diff_src, omega), channels = 0): forward and backward, omega kept between them where it is
- * given. */
+/* lrn(layout, (src, dst, diff_dst, diff_src, omega), channels = 0, within_channel = 0): forward and backward, omega kept between
+ * them where it is given. */
 static PyObject *lrn(PyObject *self, PyObject *args) {
     enum { SRC, DST, DIFF_DST, DIFF_SRC, OMEGA, ALL };
     PyObject *tuple;
     array arrays[ALL];
     const cynorm_tensor *t[ALL];
-    int layout, channels = 0, forward = 0, backward = 0;
+    int layout, channels = 0, within = 0, forward = 0, backward = 0;
     (void)self;
-    if (!PyArg_ParseTuple(args, "iO!|i", &layout, &PyTuple_Type, &tuple, &channels)) return NULL;
+    if (!PyArg_ParseTuple(args, "iO!|ii", &layout, &PyTuple_Type, &tuple, &channels, &within)) return NULL;
     if (take(tuple, arrays, t, ALL)) {
-        cynorm_lrn lrn = cynorm_lrn_make(0, 5, 1.0, 0.75, 1.0, (cynorm_layout)layout, t[SRC]->ndim);
+        cynorm_lrn lrn = cynorm_lrn_make(within, 5, 1.0, 0.75, 1.0, (cynorm_layout)layout, t[SRC]->ndim);
         lrn.channels = channels;
         if (layout > CYNORM_BLOCKED_16) lrn.block = layout, lrn.spatial = t[SRC]->ndim - 3;
         Py_BEGIN_ALLOW_THREADS

@@ -155,6 +155,18 @@ def test_padding_of_large_blocks_is_cleared(c_api):
         assert (result[..., :10] != 0).all() and (result[..., 10:] == 0).all()
 
 
+@pytest.mark.parametrize("within", [0, 1])
+def test_padding_of_blocks_that_take_many_tiles_is_cleared(c_api, within):
+    """And nothing else is written to."""
+    block, channels = 12_000, 9_000
+    memory = np.full((4, 3, 1, 1, block), 7, np.float32)
+    src, dst, diff_dst, diff_src = memory[:, 1:2]
+    assert c_api.lrn(block, (src, dst, diff_dst, diff_src, None), channels, within) == (0, 0)
+    for result in (dst, diff_src):
+        assert (result[..., :channels] != 0).all() and (result[..., channels:] == 0).all()
+    assert (memory[:, ::2] == 7).all()
+
+
 def test_statuses(c_api):
     bad_tensor, mismatch, bad_parameter = -2, -3, -4
     assert c_api.statuses() == (0, *2 * [bad_tensor], *4 * [mismatch], *3 * [bad_parameter])
