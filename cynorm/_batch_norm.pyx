@@ -14,8 +14,9 @@ kept axis is taken for the innermost one, though packed so (`turn_short_rows`).
 What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
 worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
 chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
-cache, or applied while the next is summed (`run_beside`); else all chunks are summed, then all are applied, last
-first: those of a unit, where threads share units evenly, or those of the whole call. Whoever sums a unit's last
+cache, or applied while the next is summed (`run_beside`); likewise any chunk of inference's gradient, which does not
+wait for sums. Else all chunks are summed, then all are applied, last first: those of a unit, where threads share
+units evenly, or those of the whole call. Whoever sums a unit's last
 chunk works out its statistics. Cuts depend on the shape alone, and the sums of chunks are added in order. Of short
 units several are one (`join_short_units`).
 
@@ -87,7 +88,9 @@ cdef enum:
     REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
     SHORT_UNIT = 1 << 14            # bytes of a unit of several blocks at most,
     JOINED_UNIT = 1 << 17           # or, where TASKS units are left
-    GROUP = 8192                    # bytes: short reduced rows are grouped to about this length
+    GROUP = 8192                    # bytes: short reduced rows are grouped to about this length,
+    RUN = 1 << 18                   # likewise all rows of inference, which visits nothing twice,
+    UNIT = 1 << 19                  # as long as a unit stays within
     SPREAD = 49                     # elements: no longer reduced row is a part of a kept one,
     SPREAD_WIDE = 8                 # of float64,
     SPREAD_IMAGES = 8               # where images are as many, and as many as elements, at least,
@@ -96,10 +99,8 @@ cdef enum:
     TURNED = 12                     # elements: no longer reduced row is turned into parts of kept ones,
     TURNED_BYTES = 16               # nor one of fewer bytes
     PACKED_ROW = 128                # statistics: those have as many at least; packed kept rows as long are not repeated
-    RUN = 1 << 18                   # bytes: likewise all rows of inference, which visits nothing twice
     ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
     SHORT = 256                     # fewer than these are joined by the next axis of statistics
-    UNIT = 1 << 19                  # bytes: as long as a unit stays within
     LARGE = 1 << 22                 # bytes moved from which on tensors exceed the second-level cache of any core
     ROW_PART = 1024                 # elements: pieces of reduced rows are multiples of this
     CHUNK = 1 << 16                 # bytes of reals a chunk has at least
@@ -216,7 +217,7 @@ ctypedef struct state_t:
     int64_t *summed                 # chunks of each unit
     double epsilon
     char *array[ARRAYS]
-    char *sums                      # of all chunks; NULL where each unit is one chunk
+    char *sums                      # of all chunks; NULL where each unit is one chunk, or nothing is summed
 
 
 cdef int64_t even_part(int64_t whole, int64_t most) noexcept nogil:
@@ -338,7 +339,7 @@ cdef int64_t extent_of_statistics(const plan_t *plan) noexcept nogil:
 cdef void spread_rows(plan_t *plan) noexcept nogil:
     """Reduced rows so short that each is mostly overhead become parts of kept ones, where these are many."""
     cdef int64_t n = plan.row.extent
-    if plan.tile.kept_inner or plan.tile.packs or plan.group.extent == 1 or n == 1:
+    if plan.tile.kept_inner or plan.tile.packs or plan.group.extent == 1:
         return
     if not spreads(n, plan.count, plan.tile.view[CYNORM_BN_SRC].dtype) or not follows_on(&plan.group, &plan.row):
         return
@@ -441,7 +442,7 @@ cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept n
 cdef bint repeats(const plan_t *plan) noexcept nogil:
     """Whether kept rows follow on, from group to group, in what is not packed."""
     cdef int i
-    if plan.merged_count < 2 or plan.groups.extent == 1:
+    if plan.groups.extent == 1:
         return False
     for i in range(VIEWS):
         if not plan.tile.view[i].packed and not follows_on_in(i, &plan.groups, &plan.row):
@@ -571,7 +572,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
             continue
         t.view[i].stride[0] = plan.row.stride[i]
         t.view[i].stride[1] = plan.reduced[0].stride[i] if t.kept_inner else plan.group.stride[i]
-        t.view[i].stride[2] = plan.groups.stride[i] * plan.repeat
+        t.view[i].stride[2] = plan.groups.stride[i]
         if i != CYNORM_BN_MASK:
             nbytes += total_bytes(call.data[i])
         if i in (CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST):
@@ -1019,7 +1020,8 @@ cdef int run_share(const state_t *shared, int me, int team) noexcept nogil:
     cdef plan_t plan
     cdef state_t s
     cdef uint64_t own = cynorm_float_mode()
-    cdef int64_t sums_bytes = shared.plan.sums_bytes if shared.sums == NULL else 0
+    cdef bint sums_here = shared.sums == NULL and shared.plan.kind != FORWARD_INFERENCE
+    cdef int64_t sums_bytes = shared.plan.sums_bytes if sums_here else 0
     cdef void *scratch = malloc(scratch_bytes(shared.plan) + LINE + sums_bytes)
     if team > 1:  # copies: the thread that called writes to its stack, next to what is shared
         memmove(&plan, shared.plan, sizeof(plan_t))

@@ -74,7 +74,8 @@ cdef class Workspace:
     ----------
     cache : {"auto", "always", "never"}
         Whether intermediates that backward could also recompute are kept. "auto" keeps them where reading them back
-        measured faster than recomputing. LRN's float32 and float64 results are the same either way, others to rounding.
+        measured faster than recomputing: nowhere so far, so that it does what "never" does. LRN's float32 and float64
+        results are the same either way, others to rounding.
 
     Attributes
     ----------

@@ -1,12 +1,10 @@
 /* LRN: windows of cells that lie in a row, summed in scratch, in lrn.h's order, where they reach further than registers do.
  * A template, see types.h. */
 
-#ifndef CYNORM_FAR_SERVES
 /* Where vectors are shorter than with AVX-512. */
 #define CYNORM_FAR_SERVES (CYNORM_VBYTES < 64)
 /* The most cells on either side of a window; elements of rows that are worked on at once. */
 enum { CYNORM_FAR = 16, CYNORM_ROW_STRIP = 1024 };
-#endif
 
 #if CYNORM_FAR_SERVES
 /* Windows that reach further: the rows of a strip lie in scratch, each between zeros or, where it goes on, what cells it has

@@ -23,7 +23,7 @@ typedef void row_loop_t(const struct FN(cynorm_lrn_rows) *, const strip_t *, int
 typedef struct FN(cynorm_lrn_rows) {
     const char *src, *diff_dst, *y;
     char *dst;
-    /* bytes from a vector of a row to the next, from a row to the next, to the slab that is prefetched */
+    /* bytes from a vector of a row to the next, from a row to the next, to what is prefetched */
     int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
     int64_t rows, vectors, last, strip; /* vectors of a row, lanes of its last one; vectors at once */
     window_t window; /* where its reach is no constant */

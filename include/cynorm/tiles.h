@@ -48,6 +48,10 @@ typedef struct {
     void *scratch; /* lrn_scratch() bytes, aligned to 64 */
 } cynorm_lrn_tile;
 
+/* What takes a tile whose rows need not be cut, as it goes by their vectors one after the other: lines of pixels that go through
+ * all slabs, or vectors of channels that go along rows of pixels. */
+enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS };
+
 /* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
 
 /* Strides of an element, a row and a group, as counts of a tile; in bytes, the mask's in bits. data is NULL where
@@ -103,10 +107,6 @@ typedef struct {
     void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
     void *center, *norm, *gain, *bias, *slope, *offset;
 } cynorm_bn_unit;
-
-/* What takes a tile whose rows need not be cut, as it goes by their vectors one after the other: lines of pixels that go through
- * all slabs, or vectors of channels that go along rows of pixels. */
-enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS };
 
 /* ---- the table each instruction set exports; an index of 0 computes in float, 1 in double ---- */
 
