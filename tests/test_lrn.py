@@ -1264,6 +1264,19 @@ def test_powers_at_the_ends_of_the_range(dtype, isa):
         assert_forward(dst, src, **parameters)
 
 
+@pytest.mark.parametrize("dtype, size, beta", [
+    (np.float32, 1e7, 3.0), (np.float32, 1e5, 4.0), (np.float64, 1e60, 3.0), (np.float64, 1e43, 4.0),
+])  # fmt: skip
+def test_powers_of_negative_sums(dtype, size, beta, isa):
+    """They have whole exponents alone, odd and even; what is out of range is so with src, too."""
+    src = np.linspace(size, 2 * size, 40, dtype=dtype).reshape(1, 1, 1, 40)
+    parameters = {"local_size": 1, "alpha": -1.0, "beta": beta, "k": 0.0}
+    dst = cynorm.LRN(**parameters).forward(src)
+    assert (np.abs(dst) > np.finfo(dtype).smallest_normal).all()
+    assert_forward(dst, src, **parameters)
+    assert np.isnan(cynorm.LRN(**parameters | {"beta": beta + 0.5}).forward(src)).all()
+
+
 @pytest.mark.parametrize("dtype, size, diff_size, beta", [
     (np.float32, 1e4, 1, -3.0), (np.float32, 1e9, 1, -2.0), (np.float32, 1e18, 1, -1.0), (np.float32, 3e17, 1e-20, -0.5),
     (np.float32, 1e18, 1e-6, -0.1), (np.float32, 1e18, 1e-6, 0.4), (np.float32, 1e17, 1e-2, 1.0), (np.float32, 1, 1e30, 0.3),

@@ -438,8 +438,8 @@ CYNORM_INLINE int FN(either_to_mend)(vec x, vec y, int kind, double beta) {
 static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double beta) {
     for (int i = 0; i < VL; i++) {
         if (!FN(either_to_mend)(FN(splat)(x[i]), FN(splat)(x[i]), cynorm_beta_kind(beta), beta)) continue;
-        const double root = pow((double)x[i], -beta / 2);
-        product[i] = (real)(x[i] > 0 ? a[i] * root * root : a[i] * pow((double)x[i], -beta));
+        const double root = pow(fabs((double)x[i]), -beta / 2), sign = x[i] < 0 ? pow(-1, -beta) : 1;
+        product[i] = (real)(a[i] * root * root * sign);
     }
     return product;
 }
