@@ -225,7 +225,8 @@ enum { CYNORM_API_VERSION = 1 };
 
 typedef struct {
     int version; /* members are only ever added, at the end; the version counts the times */
-    /* omega, of src's shape and of reals, is optional: forward writes it, and backward, given it, need not recompute it. */
+    /* omega, of src's shape and of reals, is optional: forward writes it, but for a last block's padding, and backward, given it,
+     * need not recompute it. */
     int (*lrn_forward)(const cynorm_lrn *, const cynorm_tensor *src, const cynorm_tensor *dst, const cynorm_tensor *omega,
                        int num_threads);
     /* dst is optional: given, it stands for src * omega^-beta, as in TensorFlow. */
