@@ -16,9 +16,8 @@ worked out together. What is left of the reduced axes, and the groups where they
 chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
 cache, or applied while the next is summed (`run_beside`); likewise any chunk of inference's gradient, which does not
 wait for sums. Else all chunks are summed, then all are applied, last first: those of a unit, where threads share
-units evenly, or those of the whole call. Whoever sums a unit's last
-chunk works out its statistics. Cuts depend on the shape alone, and the sums of chunks are added in order. Of short
-units several are one (`join_short_units`).
+units evenly, or those of the whole call. Whoever sums a unit's last chunk works out its statistics. Cuts depend on
+the shape alone, and the sums of chunks are added in order. Of short units several are one (`join_short_units`).
 
 Tensors of one call may differ in memory order. Axes are then in that of the tensor in whose order the fewest
 others have to be packed, which the kernels do by slabs of a tile. So that slabs use runs of memory whole,

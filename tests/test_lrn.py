@@ -1277,6 +1277,18 @@ def test_powers_of_negative_sums(dtype, size, beta, isa):
     assert np.isnan(cynorm.LRN(**parameters | {"beta": beta + 0.5}).forward(src)).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("beta", [-3.0, -0.6, 0.5, 0.6, 0.75, 1.0, 2.0, 3.0, 200.5])
+def test_powers_of_infinite_sums(beta, dtype, isa):
+    """Of either sign they are what pow has for them, 0 or infinite."""
+    src = np.full((1, 3, 1, 8), 1.5, dtype)
+    src[0, 0] = np.inf
+    for alpha in (3.0, -3.0):
+        dst = cynorm.LRN(3, alpha=alpha, beta=beta).forward(src)[0, 1]
+        expected = dtype(1.5) * np.power(dtype(alpha * np.inf), -beta)
+        assert (dst == expected).all() and (np.signbit(dst) == np.signbit(expected)).all()
+
+
 @pytest.mark.parametrize("dtype, size, diff_size, beta", [
     (np.float32, 1e4, 1, -3.0), (np.float32, 1e9, 1, -2.0), (np.float32, 1e18, 1, -1.0), (np.float32, 3e17, 1e-20, -0.5),
     (np.float32, 1e18, 1e-6, -0.1), (np.float32, 1e18, 1e-6, 0.4), (np.float32, 1e17, 1e-2, 1.0), (np.float32, 1, 1e30, 0.3),

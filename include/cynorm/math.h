@@ -438,8 +438,9 @@ CYNORM_INLINE int FN(either_to_mend)(vec x, vec y, int kind, double beta) {
 static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double beta) {
     for (int i = 0; i < VL; i++) {
         if (!FN(either_to_mend)(FN(splat)(x[i]), FN(splat)(x[i]), cynorm_beta_kind(beta), beta)) continue;
-        const double root = pow(fabs((double)x[i]), -beta / 2), sign = x[i] < 0 ? pow(-1, -beta) : 1;
-        product[i] = (real)(a[i] * root * root * sign);
+        /* by the root, whose square may leave the range where the product does not; of negative bases the sign, or NaN, is pow's */
+        const double root = pow(fabs((double)x[i]), -beta / 2), power = signbit(x[i]) ? pow((double)x[i], -beta) : 1;
+        product[i] = (real)(a[i] * root * (power == power ? copysign(root, power) : power));
     }
     return product;
 }
