@@ -9,14 +9,19 @@
 Besides the options below, --lrn, --bnorm and benchdnn's options are understood as benchdnn does: an option
 holds for the problems after it, comma lists make cross products, --batch=FILE reads more of them. --mode=C,
 the default, compares with a float64 reference, P measures, L lists.
+
+What --quick and --full measure is also written to benchmark-quick.jsonl and .png, or -full, where --json and --picture
+say no other place.
 """
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import cynorm
 from benchmarks import check, measure, picture, problems, report, sweeps, tensors
@@ -58,7 +63,19 @@ def main(arguments=None):
         parser.error(str(error))
     if not tasks:
         parser.error("no problem was given")
+    if own.quick or own.full:
+        stem = "benchmark-quick" if own.quick else "benchmark-full"
+        own.json, own.picture = own.json or f"{stem}.jsonl", own.picture or f"{stem}.png"
+    for path in filter(None, (own.json, own.picture)):
+        if not _measures(tasks):
+            parser.error(f"--json and --picture need a --mode that measures, such as P: {path} would hold nothing")
+        if not os.access(Path(path).parent, os.W_OK):
+            parser.error(f"{path} cannot be written")
     return _Run(own, tasks).status()
+
+
+def _measures(tasks):
+    return any(set(task.options.mode) & set("PF") for *_, task in tasks)
 
 
 def _tasks(own, words):
@@ -103,7 +120,7 @@ class _Run:
         self.progress, self.suite = report.Progress(len(tasks)), None
 
     def status(self):
-        if any(set(task.options.mode) & set("PF") for *_, task in self.tasks):
+        if _measures(self.tasks):
             self._start_measuring()
         for number, (sweep, x, task) in enumerate(self.tasks):
             self.progress.step(str(task.problem))
@@ -236,17 +253,13 @@ class _Run:
             "ulp: largest error against float64; vs: a peer's time over cynorm's, the median of pairs;\n"
             "workspace and scratch: cynorm's / the first peer's; !: times spread too widely to be trusted"
         )
-        json_path, picture_path = own.json, own.picture
-        if own.quick or own.full:
-            stem = "benchmark-quick" if own.quick else "benchmark-full"
-            json_path, picture_path = json_path or f"{stem}.jsonl", picture_path or f"{stem}.png"
-        if json_path:
-            report.write_lines(json_path, run, self.rows)
-            print(f"rows: {json_path}")
-        if picture_path:
+        if own.json:
+            report.write_lines(own.json, run, self.rows)
+            print(f"rows: {own.json}")
+        if own.picture:
             try:
-                picture.draw(self.rows, picture_path, f"{machine['cpu']}, {own.threads} threads")
-                print(f"picture: {picture_path}")
+                picture.draw(self.rows, own.picture, f"{machine['cpu']}, {own.threads} threads")
+                print(f"picture: {own.picture}")
             except ImportError:
                 print("no picture: pip install matplotlib")
 

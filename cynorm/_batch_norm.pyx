@@ -44,8 +44,8 @@ from cynorm._tasks cimport (
 )
 from cynorm._tensor cimport (
     aligned, ceil_div, check_layout, check_memory, check_outputs, clear_bytes, describe, describe_like, describe_output,
-    describe_parameter, describe_shape, elements_of, empty_like, new_array, output_like, real_dtype, real_size,
-    round_up, same_memory, shape_of, short_name, total_bytes, zero_padding,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, new_array_like, output_like, real_dtype,
+    real_size, round_up, same_memory, shape_of, short_name, total_bytes, zero_padding,
 )
 from cynorm._types cimport (
     CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SRC,
@@ -104,6 +104,7 @@ cdef enum:
     ROW_PART = 1024                 # elements: pieces of reduced rows are multiples of this
     CHUNK = 1 << 16                 # bytes of reals a chunk has at least
     CHUNK_ROWS = 64                 # elements of each statistic likewise
+    FAR_PIVOT = 1 << 14             # elements of a statistic from which on its pivot is looked for
     FEWEST_ROWS = 32                # of so many rows, but too few for two chunks, long ones of whole lines are cut
     PART = 1 << 12                  # to about so many bytes of reals
     MERGE = 8                       # rows likewise for each chunk, where one thread adds up sums as long as rows
@@ -697,6 +698,33 @@ cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tens
     store_parameter(s, t, NORM)
 
 
+cdef void choose_pivots(const state_t *s, const cynorm_bn_call *call) noexcept nogil:
+    """One element of each statistic: the first or, of many, the median of that, a middle one and the last. One that is
+    far from all others would leave too few digits of their variance."""
+    cdef cynorm_tensor t = call.data[CYNORM_BN_SRC][0]
+    cdef int64_t i
+    cdef int last, a
+    load_parameter(s, &t, CENTER)
+    if s.plan.count < FAR_PIVOT:
+        return
+    for last in range(2):
+        for a in range(t.ndim):
+            if call.reduced >> a & 1:
+                t.data += t.strides[a] * (t.shape[a] - 1 - t.shape[a] / 2 if last else t.shape[a] / 2)
+        load_parameter(s, &t, VARIANCE if last else MEAN)  # arrays that are not needed yet
+    for i in range(s.plan.statistics):
+        if t.dtype == CYNORM_F64:
+            (<double *>s.array[CENTER])[i] = median(
+                (<double *>s.array[CENTER])[i], (<double *>s.array[MEAN])[i], (<double *>s.array[VARIANCE])[i])
+        else:
+            (<float *>s.array[CENTER])[i] = <float>median(
+                (<float *>s.array[CENTER])[i], (<float *>s.array[MEAN])[i], (<float *>s.array[VARIANCE])[i])
+
+
+cdef double median(double a, double b, double c) noexcept nogil:
+    return max(min(a, b), min(max(a, b), c))
+
+
 cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
     """From one value per statistic to one per column, and `repeat` copies of each row, in place."""
     cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
@@ -1097,7 +1125,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     cdef double factor = 1
     cdef char *memory
     cdef char *sums = NULL
-    cdef int status = 0, i
+    cdef int status = 0, arrays = ARRAYS if backward else DIFF_SCALE, i
     make_plan(p, call, &plan)
     if plan.statistics == 0:
         return 0
@@ -1115,13 +1143,13 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     one = round_up((plan.statistics + VECTOR) * size, LINE)
     each = round_up((plan.statistics * plan.repeat * plan.spread + VECTOR) * size, LINE)
-    for i in range(ARRAYS if backward else DIFF_SCALE):
+    for i in range(arrays):
         start[i] = at
         at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
     memory = <char *>calloc(at + LINE, 1)
     if memory == NULL:
         return -1
-    for i in range(ARRAYS if backward else DIFF_SCALE):
+    for i in range(arrays):
         s.array[i] = <char *>aligned(memory) + start[i]
     for i in range(RSTD + 1):
         if i < MEAN or call.kind != FORWARD_TRAINING:
@@ -1130,7 +1158,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
                 s.array[i] = NULL
     if nbytes > 0:
         if call.kind == FORWARD_TRAINING and call.data[CYNORM_BN_SRC].dtype != CYNORM_BF16:
-            load_parameter(&s, call.data[CYNORM_BN_SRC], CENTER)
+            choose_pivots(&s, call)
             repeat_rows(&plan, s.array[CENTER])
         if plan.chunks > 1 and call.kind != FORWARD_INFERENCE:
             sums = <char *>malloc(plan.units * plan.chunks * plan.sums_bytes + LINE)
@@ -1196,6 +1224,8 @@ cdef class Problem:
                          self.channels)
             axes = ((1 << src.ndim) - 1) & ~(1 << self.channel_axis)
             return axes & ~(1 << (src.ndim - 1)) if self.block else axes
+        if src.ndim == 0:
+            raise ValueError(f"{name} must have 1 to 8 dimensions, got 0")
         for axis in self.axes:
             if not -src.ndim <= axis < src.ndim:
                 raise ValueError(f"axes must lie within {name}'s {src.ndim} dimensions, got {axis}")
@@ -1247,7 +1277,9 @@ cdef class Problem:
 
     cdef object whole(self, object given, str name, object array):
         """The memory of what was given for a parameter, of which `array` may be a padded copy."""
-        return as_array(given, name, False) if self.valid() and given is not None else array
+        if given is None or not self.valid():
+            return array
+        return given if isinstance(given, cnp.ndarray) else as_array(given, name, False)
 
     cdef bint along_axes(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced,
                          unsigned *constant) noexcept:
@@ -1289,7 +1321,7 @@ cdef class Problem:
             if like is None:
                 out = new_array(self.statistics_shape(src, reduced), real_dtype(src.dtype))
             else:
-                out = new_array(like.shape, like.dtype)
+                out = new_array_like(like)
         return self.parameter(out, name, src, reduced, t)
 
     cdef object clear_parameter(self, object array):
@@ -1493,7 +1525,7 @@ cdef class Problem:
         finally:
             if workspace is not None:
                 workspace.release()
-        if self.valid():
+        if valid:
             if running_mean is not None:
                 self.finished(running_mean, running_mean, new_mean)
             if running_variance is not None:

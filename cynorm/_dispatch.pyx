@@ -123,7 +123,7 @@ def set_num_threads(n):
 
 
 def get_num_threads():
-    """The number of threads a call uses when it does not say.
+    """The number of threads a call uses at most when it does not say.
 
     Examples
     --------

@@ -146,9 +146,12 @@ cdef object as_array(object obj, str name, bint writing):
         raise TypeError(f"{name} must be an array, or share its memory by DLPack, __array_interface__ or the buffer "
                         f"protocol, got {type(obj).__name__}")
     try:
-        return np.asarray(obj)
+        array = np.asarray(obj)
     except MemoryError:
         raise
     except Exception as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{name} must be an array of numbers: {error}") from None
+        raise kind(f"{name} must be an array of numbers, got {type(obj).__name__}: {error}") from None
+    if array.ndim == 0 and array.dtype.kind in "OSU":  # NumPy makes one of anything
+        raise TypeError(f"{name} must be an array of numbers, got {type(obj).__name__}")
+    return array

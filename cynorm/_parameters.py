@@ -32,7 +32,7 @@ class Immutable:
     _names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        slots = (name for base in reversed(cls.__mro__) for name in getattr(base, "__slots__", ()))
+        slots = (name for base in reversed(cls.__mro__) for name in base.__dict__.get("__slots__", ()))
         cls._names = tuple(name for name in slots if name[0] != "_")
 
     def _keep(self, **values: object) -> None:
@@ -134,7 +134,7 @@ def finite(name: str, value: SupportsFloat, least: float = -math.inf, most: floa
             raise TypeError
         number = float(value)
     except OverflowError:
-        raise ValueError(f"{name} must be a finite float{allowed}, got {shown(value)}") from None
+        raise ValueError(f"{name} must be a finite number{allowed}, got {shown(value)}") from None
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a finite number{allowed}, got {shown(value)}") from None
     if not math.isfinite(number) or not least <= number <= most:

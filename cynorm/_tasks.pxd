@@ -56,7 +56,7 @@ ctypedef struct tasks_t:
     bint cached                     # threads keep to their shares
     share_t *share                  # of each thread in every phase
     share_t alone[2]                # where one thread has them all
-    uint64_t float_mode        # of the thread that called: all compute alike
+    uint64_t float_mode             # of the thread that called: all compute alike
 
 
 cdef inline int open_tasks(tasks_t *tasks, int64_t count, int phases, int team, bint cached) noexcept nogil:

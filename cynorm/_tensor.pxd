@@ -10,6 +10,7 @@ cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm
 cdef object output_like(object out, str name, object array, const cynorm_tensor *src, cynorm_tensor *t)
 cdef int check_memory(int status) except -1
 cdef object new_array(tuple shape, object dtype)
+cdef object new_array_like(object a)
 cdef bint same_shape(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef bint same_kind(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1

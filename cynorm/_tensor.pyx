@@ -147,11 +147,7 @@ cdef object real_dtype(int code):
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False):
     """Fill t from obj and return obj as an array (itself, where it is one); `integers` allows int8."""
-    cdef cnp.ndarray a
-    if isinstance(obj, cnp.ndarray):
-        a = obj
-    else:
-        a = as_array(obj, name, False)
+    cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
     t.dtype = code_of(a)
     if t.dtype >= CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
         refuse_dtype(a, name, integers)
@@ -162,12 +158,13 @@ cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cyn
     """Likewise from what goes with src: of reals, or of its own dtype, but for int8."""
     cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
     cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
-    if isinstance(obj, (list, tuple)) and a.dtype.kind in "if":  # numbers of Python's, which have no size
+    if (isinstance(obj, (list, tuple)) or cnp.PyArray_NDIM(a) == 0) and a.dtype.kind in "if":  # Python's have no size
         a = a.astype(real_dtype(src.dtype))
     t.dtype = code_of(a)
     if t.dtype != real and (t.dtype != src.dtype or t.dtype == CYNORM_S8):
         other = "" if src.dtype in (real, CYNORM_S8) else " or src's own dtype"
-        raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other}, in native byte order, got {a.dtype!r}")
+        raise TypeError(f"{name} must be {real_dtype(src.dtype)}{other} for src of {dtype_name(src.dtype)}, "
+                        f"in native byte order, got {a.dtype!r}")
     return fill(t, a, name)
 
 
@@ -185,8 +182,8 @@ cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
     if masked(a):
         refuse_masked(name)
     t.ndim = cnp.PyArray_NDIM(a)
-    if t.ndim < 1 or t.ndim > 8:
-        raise ValueError(f"{name} must have 1 to 8 dimensions, got {t.ndim}")
+    if t.ndim > 8:
+        raise ValueError(f"{name} must have at most 8 dimensions, got {t.ndim}")
     t.data = <char *>cnp.PyArray_DATA(a)
     for i in range(t.ndim):
         t.shape[i] = cnp.PyArray_DIM(a, i)
@@ -287,6 +284,12 @@ cdef object new_array(tuple shape, object dtype):
     return cynorm_new(dtype, len(shape), extents)
 
 
+cdef object new_array_like(object array):
+    """Likewise, of the shape and dtype of another."""
+    cdef cnp.ndarray a = array
+    return cynorm_new(<cnp.dtype>cnp.PyArray_DESCR(a), cnp.PyArray_NDIM(a), cnp.PyArray_DIMS(a))
+
+
 cdef tuple shape_of(const cynorm_tensor *t):
     return tuple([t.shape[i] for i in range(t.ndim)])
 
@@ -368,7 +371,7 @@ cdef int refuse_shared(object out, str out_name, object array, str name, bint sa
     except Exception:  # too hard to decide: NumPy's TooHardError, whose home has moved between versions
         shared = True
     if shared:
-        how = "be the same array or not overlap" if same_allowed else "not overlap"
+        how = "be the same array or not overlap" if same_allowed and out.shape == array.shape else "not overlap"
         got = f"{describe_memory(out)} and {describe_memory(array)}"
         raise ValueError(f"{out_name} must {how} {name}, got {got}")
     return 0

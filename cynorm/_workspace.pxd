@@ -6,7 +6,7 @@ cdef object checked_cache(object cache)
 cdef class Workspace:
     cdef readonly str cache
     cdef dict memory         # {name: bytes that grow and never shrink}
-    cdef dict views         # {name: the last array of them}
+    cdef dict views          # {name: the last array of them}
     cdef dict parts          # {name: array}, what the last forward kept
     cdef object owner        # the parameters of the operator that the last forward bound it to
     cdef cynorm_tensor src   # that call's, but for its memory
@@ -16,7 +16,7 @@ cdef class Workspace:
     cdef object __weakref__
 
     cdef int acquire(self) except -1
-    cdef int release(self) except -1
+    cdef void release(self) noexcept
     cdef int begin(self, const cynorm_tensor *src, bint training=*) except -1
     cdef object part(self, str name, tuple shape, object dtype)
     cdef object part_like(self, str name, const cynorm_tensor *t)

@@ -8,7 +8,7 @@ cimport numpy as cnp
 import numpy as np
 
 from cynorm._messages import shown
-from cynorm._parameters import choice
+from cynorm._parameters import Immutable, choice
 
 from cynorm._types cimport cynorm_itemsize, cynorm_tensor
 from cynorm._tensor cimport dtype_name, real_dtype, same_kind, shape_of
@@ -75,7 +75,9 @@ cdef class Workspace:
     cache : {"auto", "always", "never"}
         Whether intermediates that backward could also recompute are kept. "auto" keeps them where reading them back
         measured faster than recomputing: nowhere so far, so that it does what "never" does. LRN's float32 and float64
-        results are the same either way, others to rounding.
+        results are the same either way, others to rounding: where an activation has a kink, the derivative may be that
+        of its other side. What an activation but ReLU was applied to in inference is kept in any case: a backward
+        call that is given `shift` needs no workspace for it.
 
     Attributes
     ----------
@@ -139,9 +141,8 @@ cdef class Workspace:
             raise RuntimeError("workspace is in use by another call")
         return 0
 
-    cdef int release(self) except -1:
+    cdef void release(self) noexcept:
         cynorm_give(&self.busy)
-        return 0
 
     cdef int begin(self, const cynorm_tensor *src, bint training=False) except -1:
         """Start a forward call: forget the last one. `owner` is set once it has been successful."""
@@ -183,7 +184,7 @@ cdef class Workspace:
         """Refuse a backward call other than that of the last forward."""
         if self.owner is None:
             raise ValueError("workspace holds no forward call; pass it to forward first")
-        if self.owner is not owner and self.owner != owner:
+        if self.owner is not owner and not Immutable.__eq__(self.owner, owner):  # whatever a subclass makes of it
             raise ValueError(f"workspace was filled by {self.owner}, got a backward of {owner}")
         if not same_kind(&self.src, src) or self.training != training:
             filled, got = kind_of(&self.src), kind_of(src)

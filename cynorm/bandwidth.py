@@ -10,6 +10,8 @@ import numpy as np
 from cynorm import _bandwidth, _dispatch
 from cynorm._parameters import flag, integer
 
+__all__ = ["streaming_limit"]
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 

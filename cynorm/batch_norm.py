@@ -138,7 +138,8 @@ class BatchNorm(Immutable):
     Parameters
     ----------
     epsilon : float
-        Finite, at least 0. With 0 (or, but for float64 data, less than 1e-77), a statistic of variance 0 gives NaN.
+        Finite, at least 0. With 0 (or, but for float64 data, less than 1e-77), a statistic of variance 0 gives NaN; in
+        inference an infinity where src is not the mean.
     layout : str, optional
         What the axes of the arrays mean: statistics are per channel. NC, NCW, NCHW (the default), NCDHW, NWC, NHWC, NDHWC,
         or blocked: nCw8c, nChw8c, nCdhw8c, nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial...,
@@ -161,8 +162,10 @@ class BatchNorm(Immutable):
     -----
     Parameters and statistics (scale, shift, mean, variance, the running ones) are arrays with one element per statistic:
     of src's dimensions with the reduced axes of size 1, or, where one axis is left (with `layout`: the channels), of shape (C,).
-    Their dtype is float32 (float64 for float64 data) or that of the data. Of what is read, lists will do: of numbers for
-    parameters, of floats for src, which NumPy makes float64 of, and so for what has to be like it.
+    Their dtype is float32 (float64 for float64 data) or that of the data. With blocks and `channels`, they may have the padding's
+    channels, too. Of what is read, lists will do: of numbers for parameters, of floats for src, which NumPy makes float64 of,
+    and so for what has to be like it. An array may be whatever shares its memory by DLPack, `__array_interface__` or the
+    buffer protocol, such as PyTorch's tensors; results are NumPy's.
 
     A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one. Those that
     are given alike are equal: with axes (0, 2, 3) it is not the one with layout "NCHW".
@@ -288,7 +291,7 @@ class BatchNorm(Immutable):
         RuntimeError
             If another call, on another thread, is using the workspace.
         MemoryError
-            If there is no memory for results, the workspace or the scratch of the kernels.
+            If there is no memory for results, the workspace or the scratch of the kernels; `out` may have been written to.
 
         Examples
         --------

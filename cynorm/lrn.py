@@ -59,6 +59,9 @@ class LRN(Immutable):
 
     Notes
     -----
+    An array may be whatever shares its memory by DLPack, `__array_interface__` or the buffer protocol, such as PyTorch's tensors,
+    and, where it is only read, a nested list of floats, which NumPy makes float64 of; results are NumPy's.
+
     An LRN holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one.
     float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
     threads, nor, for windows of fewer than 10 cells, on the memory order: wider ones are summed in the order that
@@ -154,7 +157,7 @@ class LRN(Immutable):
         RuntimeError
             If another call, on another thread, is using the workspace.
         MemoryError
-            If there is no memory for the result, the workspace or the scratch of the kernels.
+            If there is no memory for the result, the workspace or the scratch of the kernels; `out` may have been written to.
 
         Examples
         --------

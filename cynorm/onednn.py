@@ -40,7 +40,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -55,7 +55,7 @@ from cynorm.batch_norm import BatchNorm
 from cynorm.lrn import LRN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import SupportsIndex, TypeVar
 
     from cynorm._typing import Array
@@ -209,6 +209,8 @@ class memory_desc:
         kind = _kind("data_type", self.data_type, tuple(data_type), f"one of {names}")
         block = 1
         if not isinstance(format, str):
+            if not isinstance(format, Iterable):
+                raise TypeError(f"format must be 'any', strides or a tag such as 'nchw', got {shown(format)}")
             strides = _sizes("format", format)
             if len(strides) != len(dims):
                 raise ValueError(
@@ -496,7 +498,7 @@ class _primitive:
             arrays = self._take(args)
         except KeyError as missing:
             (index,) = missing.args
-            raise ValueError(f"args must hold {_ARG_NAMES[index]} ({index})") from None
+            raise ValueError(f"args must hold {_ARG_NAMES[index]} ({index}), got {shown(list(args))}") from None
         self._check(arrays)
         given = self._geometry.arguments(self._keywords, arrays)
         if self._takes_workspace:

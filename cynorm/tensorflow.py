@@ -238,7 +238,7 @@ def fused_batch_norm(
         Training: m and v, *without* the correction, for :func:`fused_batch_norm_grad`. Inference: `mean`
         and `variance`.
     reserve_space_3 : (0,) float32 array
-        A placeholder, as on TensorFlow's CPU.
+        A placeholder, as of TensorFlow's CPU kernels, some of which return shape ().
 
     Raises
     ------

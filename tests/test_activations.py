@@ -105,3 +105,14 @@ def test_at_their_edges(name):
     dst, diff_src = activate(cynorm.Activation(name, **parameters), x)
     np.testing.assert_array_equal(dst, reference.activation(name, x, **parameters))
     np.testing.assert_array_equal(diff_src, reference.activation_gradient(name, x, **parameters))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_softplus_and_softsign_of_huge_numbers(dtype):
+    """Neither the product with the steepness nor a square overflows where the result does not."""
+    most = np.finfo(dtype).max
+    x = np.array([most / 2, most, np.sqrt(most) * 4], dtype)
+    np.testing.assert_array_equal(activate(cynorm.Activation("softplus", steepness=100.0), x)[0], x)
+    bn, zero, one = cynorm.BatchNorm(epsilon=0.0, layout="NC", activation="softsign"), np.zeros(1, dtype), np.ones(1, dtype)
+    gradient = bn.backward_inference(x[:1, None], x[2:, None], zero, one, shift=zero).diff_src
+    np.testing.assert_allclose(gradient, [[x[0] / x[2] / x[2]]], rtol=1e-6)

@@ -990,6 +990,22 @@ def test_mixed_memory_orders(pair):
     check_training(case, add=True, relu=True, out=ORDERS[pair[1]](np.zeros(case.shape, np.float32)))
 
 
+@pytest.mark.parametrize("channels", [252, 256, 260, 384, 500, 512, 768])
+@pytest.mark.parametrize("activation", [None, "relu", "tanh"])
+@pytest.mark.parametrize("dtype", reference.DTYPES, ids=str)
+def test_mixed_memory_orders_of_many_channels(channels, activation, dtype):
+    """What is packed at a time has fewer pixels, the more channels there are."""
+    case = Case((2, channels, 9, 11), dtype, activation=activation)
+    expected = inference(case, case.src, case.src, case.diff_dst, case.add, (None, None, None))
+    case.src, last = case.src.copy(), ORDERS[3]
+    outs = [last(np.zeros(case.shape, dtype)) for _ in range(3)]
+    for got, wanted in zip(inference(case, case.src, last(case.src), last(case.diff_dst), case.add, outs), expected, strict=True):
+        assert_same_bits(got, wanted)
+    case.diff_dst = last(case.diff_dst)
+    if activation != "tanh":
+        check_training(case, add=True, relu=activation == "relu", out=outs[0])
+
+
 def inference(case, src, again, diff_dst, add, outs):
     """dst, diff_src and diff_add of a case in the memory given; `again` is src as backward sees it."""
     workspace, dtype = cynorm.Workspace(), reference.compute_dtype(case.dtype)
@@ -1241,6 +1257,19 @@ def test_float64_statistics_are_exact(seed, ratio, deviation, shape, layout):
         for got, exact in ((mean, exact_mean), (variance, exact_variance)):
             error = abs(Fraction(got[channel].item()) - exact)
             assert error <= 2 * Fraction(np.spacing(abs(float(exact))).item())
+
+
+@pytest.mark.parametrize("at", [(0, 0), (512, 512), (-1, -1)], ids=str)
+def test_one_element_far_from_all_others(at):
+    """It is no pivot: over a million elements, too few digits of the variance of the others would be left."""
+    constant = np.random.default_rng(1).uniform(1, 2, 16).astype(np.float32)
+    src = np.empty((1, 16, 1024, 1024), np.float32)
+    src[...] = constant[:, None, None]
+    src[..., at[0], at[1]] = 0
+    _, mean, variance = cynorm.BatchNorm().forward_training(src, out=src)
+    each = 1 / 1024**2
+    for got, exact in (mean, constant * (1 - each)), (variance, constant.astype(np.float64) ** 2 * each * (1 - each)):
+        assert (abs(got - exact) <= 2 * ulp(exact, FLOAT32)).all()
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
@@ -1836,3 +1865,14 @@ def test_count_of_elements_is_exact():
     assert float(mean.item()) == pytest.approx(1 + 2**-21, rel=1e-7)
     assert float(variance.item()) == pytest.approx(2.0**-42, rel=1e-6)
     assert math.isfinite(variance.item())
+
+
+def test_float64_gradients_close_to_the_largest():
+    """Nothing on the way is larger than the results."""
+    src, diff_dst = np.array([[1.0], [2], [4], [8]]), 1.4e300 * np.array([[0.1], [0.2], [0.3], [-1]])
+    bn, workspace = cynorm.BatchNorm(axes=(0,)), cynorm.Workspace()
+    bn.forward_training(src, workspace=workspace)
+    got = bn.backward_training(diff_dst, src, workspace=workspace)
+    small = bn.backward_training(diff_dst * 2.0**-100, src, workspace=workspace)
+    for huge, usual in zip(got[:3], small[:3], strict=True):
+        np.testing.assert_array_equal(huge, usual * 2.0**100)

@@ -500,6 +500,10 @@ def test_bad_arguments_are_told_on_standard_error(capsys):
         (["--quick", "--peers=foo"], "--peers must be of oneDNN, PyTorch, TensorFlow, got 'foo'"),
         (["--quick", "--threads=0"], "--threads must be at least 1, got 0"),
         (["--compare", "/nope/old", "/nope/new"], "/nope/old"),
+        (["--lrn", "--json=rows.jsonl", "ic1"], "need a --mode that measures, such as P: rows.jsonl"),
+        (["--lrn", "--mode=L", "--picture=rows.png", "ic1"], "need a --mode that measures, such as P: rows.png"),
+        (["--lrn", "--mode=P", "--json=/nope/rows", "ic1"], "/nope/rows cannot be written"),
+        (["--quick", "--picture=/nope/rows.png"], "/nope/rows.png cannot be written"),
     ],
 )
 def test_bad_options_are_told_on_standard_error(words, text, capsys):

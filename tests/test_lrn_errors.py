@@ -212,7 +212,7 @@ def test_shapes(argument, shape):
     """All arrays of a call have one shape; nothing broadcasts."""
     out = array(fill=7)
     arrays = {"diff_dst": array(), "src": array(), "out": out} | {argument: array(shape, fill=7)}
-    words = [argument, SHAPE, shape] if shape else [argument, "0"]
+    words = [argument, SHAPE, shape]
     refuses(ValueError, *words, call=lambda: cynorm.LRN().backward(**arrays))
     if argument == "out":
         refuses(ValueError, *words, call=lambda: cynorm.LRN().forward(array(), out=arrays["out"]))
@@ -353,9 +353,30 @@ def test_lists():
     refuses(TypeError, "src", "int", call=lambda: lrn.forward([[1, 2], [3, 4]]))
     refuses(ValueError, "src", call=lambda: lrn.forward([[1.0, 2.0], [3.0]]))
     refuses(TypeError, "src must be an array, got None", call=lambda: lrn.forward(None))
-    refuses(TypeError, "src", call=lambda: lrn.forward("abc"))
+    refuses(ValueError, "src", "got tuple", call=lambda: lrn.forward((np.ones((2, 3)), np.ones(3))))
     refuses(TypeError, "diff_dst", call=lambda: lrn.backward(None, [[1.0]]))
-    refuses(ValueError, "src", call=lambda: lrn.forward(1.0))
+
+
+@pytest.mark.parametrize("value", [{}, {1.0}, object(), "abc", b"abc", iter([1.0])], ids=lambda value: type(value).__name__)
+def test_no_arrays(value):
+    """What NumPy makes an array without dimensions of is refused as what it is."""
+    refuses(TypeError, f"src must be an array of numbers, got {type(value).__name__}",
+            call=lambda: cynorm.LRN().forward(value))  # fmt: skip
+
+
+@pytest.mark.parametrize("scalar", [1.0, 1, np.float64(1), np.array(1, np.float32)], ids=repr)
+def test_scalars(scalar):
+    """A number in place of an array is told the shape that was asked for."""
+    src = array()
+    refuses(ValueError, "src must have 4 dimensions for layout 'NCHW', got 0", call=lambda: cynorm.lrn(np.float32(scalar)))
+    refuses(ValueError, "src must have 1 to 8 dimensions, got 0",
+            call=lambda: cynorm.BatchNorm(axes=()).forward_training(np.float32(scalar)))  # fmt: skip
+    refuses(ValueError, "out must have src's shape (2, 8, 3, 4), got ()",
+            call=lambda: cynorm.lrn(src, out=np.array(scalar, np.float32)))  # fmt: skip
+    for name in ("scale", "shift"):
+        refuses(ValueError, name, "must have shape (8,) or (1, 8, 1, 1), got ()",
+                call=lambda name=name: cynorm.batch_norm(src, **{name: scalar}))  # fmt: skip
+    refuses(ValueError, "src must have at most 8 dimensions, got 9", call=lambda: cynorm.lrn(np.ones((1,) * 9, np.float32)))
 
 
 def test_dimensions_of_other_layouts():

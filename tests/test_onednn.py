@@ -770,7 +770,7 @@ def test_descriptors_check_their_parameters():
         memory_desc((2, 3), 99, "ab")
     with pytest.raises(TypeError, match=r"^dims must be a sequence of integers, got \(2, 1.5\)"):
         memory_desc((2, 1.5), data_type.f32, "ab")
-    with pytest.raises(TypeError, match="^format must be a sequence of integers, got None"):
+    with pytest.raises(TypeError, match="^format must be 'any', strides or a tag such as 'nchw', got None"):
         memory_desc((2, 3), data_type.f32, None)
     with pytest.raises(ValueError, match=r"^format must not be negative, got \(3, -1\)"):
         memory_desc((2, 3), data_type.f32, (3, -1))

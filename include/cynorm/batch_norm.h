@@ -8,10 +8,12 @@
  *                         = gain * (d + offset + (src - mean) * slope)
  *     inference  diff_src = gain * d
  *
- * Statistics are sums over x - pivot and its square, the pivot being any one element p of those summed. Then
+ * Statistics are sums over x - pivot and its square, the pivot being one element p of those summed. Then
  * (p - mean)^2 <= M * variance, so that the shift costs no more than log2 M bits, and a constant has variance
- * 0. The pivot of bfloat16 is 0: a square has 16 bits, so that sums over numbers of one sign within a factor
- * of 2 are exact up to M = 2^35, and where any two are further apart, mean^2 <= 8 M * variance.
+ * 0. Of many elements it is the median of three: sums of as many like terms lose digits as well, and with one
+ * p far from all others both would cost too many. The pivot of bfloat16 is 0: a square has 16 bits, so that sums
+ * over numbers of one sign within a factor of 2 are exact up to M = 2^35, and where any two are further apart,
+ * mean^2 <= 8 M * variance.
  *
  * Sums are held in twice the precision: double for float, pairs of double for double. So are all their terms, but for
  * gradients of half types, whose results have fewer bits: these take CYNORM_BN_RUN terms in reals at a time, d and

@@ -19,8 +19,8 @@
     CASE(CYNORM_PARAMETRIC_SOFTPLUS, p[0] * FN(softplus)(p[1] * x), p[0] * p[1] * FN(sigmoid)(p[1] * x))     \
     CASE(CYNORM_SCALED_TANH, p[0] * FN(tanh)(p[1] * x), p[0] * p[1] * (4 * FN(bell)(2 * p[1] * x)))          \
     CASE(CYNORM_SIGMOID, FN(sigmoid)(x), FN(bell)(x))                                                        \
-    CASE(CYNORM_SOFTPLUS, FN(softplus)(p[0] * x) / p[0], FN(sigmoid)(p[0] * x))                              \
-    CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / ((1 + FN(abs)(x)) * (1 + FN(abs)(x))))                   \
+    CASE(CYNORM_SOFTPLUS, FN(select)(p[0] * x > 40, x, FN(softplus)(p[0] * x) / p[0]), FN(sigmoid)(p[0] * x)) \
+    CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / (1 + FN(abs)(x)) / (1 + FN(abs)(x)))                     \
     CASE(CYNORM_TANH, FN(tanh)(x), 4 * FN(bell)(2 * x))                                                      \
     CASE(CYNORM_THRESHOLDED_RELU, FN(select)(x <= p[0], zero, x), FN(select)(x > p[0], one, zero))           \
     CASE(CYNORM_SHRINK, FN(select)(x > p[1], x - p[0], FN(select)(x < -p[1], x + p[0], FN(select)(x == x, zero, x))), \

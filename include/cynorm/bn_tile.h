@@ -513,8 +513,9 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
     for (int k = 0; k < CYNORM_BN_MASK; k++)
         if (t->view[k].packed && cynorm_itemsize(t->view[k].dtype) > widest)
             widest = cynorm_itemsize(t->view[k].dtype);
-    int64_t piece = (CYNORM_BN_SLAB / s.statistics - 128) / widest;
-    piece = piece > 64 ? piece / 64 * 64 : 16;
+    /* whole lines of each row, but for the one that lies between rows (slab_tile) */
+    int64_t piece = (CYNORM_BN_SLAB / 64 / s.statistics - 1) * 64 / widest;
+    piece = piece >= 64 ? piece / 64 * 64 : piece >= 16 ? piece / 16 * 16 : 16;
     if (kept) piece = piece > t->repeat ? piece / t->repeat * t->repeat : t->repeat;
     for (s.group = 0; s.group < (kept ? 1 : t->count[2]); s.group++)
         for (s.at = 0; s.at < s.all; s.at += s.n) {

@@ -213,9 +213,8 @@ static inline cynorm_tensor cynorm_bn_vector(void *data, int dtype, const cynorm
     t.data = (char *)data;
     t.dtype = dtype;
     memset(t.strides, 0, sizeof t.strides);
-    if (layout != CYNORM_CHANNELS_FIRST) t.strides[src->ndim - 1] = size;
-    if (layout == CYNORM_CHANNELS_FIRST) t.strides[1] = size;
-    else if (layout != CYNORM_CHANNELS_LAST) t.strides[1] = size * (int64_t)layout;
+    t.strides[layout == CYNORM_CHANNELS_FIRST ? 1 : src->ndim - 1] = size;
+    if (layout == CYNORM_BLOCKED_8 || layout == CYNORM_BLOCKED_16) t.strides[1] = size * (int64_t)layout;
     return t;
 }
 

@@ -22,7 +22,8 @@ typedef struct {
     real *kept;                /* forward: squares of `reach` slabs; backward: terms of twice as many, weighted of as many */
     int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
     coefficients q;
-    int streaming, finish; /* whether any slab of the block belongs to dst, or only what is kept of it counts */
+    int streaming;           /* whether dst goes past the cache as it is made */
+    int finish;              /* whether any slab of the block belongs to dst, or only what is kept of it counts */
     int seamed;              /* whether dst lies across lines, */
     seam_t *seam;            /* these; else: */
     const cynorm_late *late; /* dst of the block before */

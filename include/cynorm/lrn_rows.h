@@ -553,6 +553,7 @@ static void FN(rows_backward)(const rows_t *r) {
         r->results(in_scratch ? &kept : r, &s, from, to, term);
     }
 }
+
 /* ---- compiled loops ---- */
 
 /* Loops of rows: for powers, which know no window, and for sums, which know no exponent. */

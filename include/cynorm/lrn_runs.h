@@ -8,7 +8,7 @@
 /* The end of a row: vectors before the next one that asks for an edge, and that. */
 typedef struct { int64_t left; const edge_t *edge; } row_end_t;
 /* A run, between two calls of its loop. */
-typedef struct FN(cynorm_lrn_rowrun) {
+typedef struct {
     rows_t r;
     int64_t whole, rest;            /* vectors of a row, and what is left of it: lanes */
     int alike;                      /* see go_on */

@@ -231,11 +231,8 @@ static inline vec FN(product_error)(vec a, vec b, vec p) {
 #if defined(__FMA__) || defined(__FP_FAST_FMA)
     return FN(fma)(a, b, -p);
 #else
-    const real split = CYNORM_DOUBLE ? 0x1p27 + 1 : 0x1p12f + 1;
-    vec ah = a * split, bh = b * split;
-    ah -= ah - a;
-    bh -= bh - b;
-    vec al = a - ah, bl = b - bh;
+    const ivec low_half = (ivec){0} + (((sint_r)1 << (CYNORM_DOUBLE ? 27 : 12)) - 1);
+    const vec ah = (vec)((ivec)a & ~low_half), bh = (vec)((ivec)b & ~low_half), al = a - ah, bl = b - bh;
     return al * bl - (((p - ah * bh) - al * bh) - ah * bl);
 #endif
 }

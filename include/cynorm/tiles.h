@@ -102,7 +102,7 @@ typedef struct {
     double epsilon;
     char *sums;
     int64_t chunks, chunk_bytes;    /* of sums, one after another, */
-    int64_t part_bytes;             /* of which these many are of these statistics */
+    int64_t part_bytes;             /* of which so many are of these statistics */
     const void *scale, *shift;      /* NULL: 1, 0 */
     void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
     void *center, *norm, *gain, *bias, *slope, *offset;

@@ -2,7 +2,7 @@
  *
  * A template: real.h includes it once with CYNORM_DOUBLE 0 (compute in float: f32, f16, bf16, s8) and once with
  * CYNORM_DOUBLE 1 (compute in double: f64). FN(name) is `name` with the compute type's suffix. The headers of operators are
- * templates likewise, but an object has either or the other of each: their types and constants need no suffix.
+ * templates likewise, but an object has one or the other of each: their types and constants need no suffix.
  *
  * To add a data type: see CONTRIBUTING.md.
  */
