@@ -223,7 +223,8 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
         planes, wide = transposable and w == 2 and looped, transposable and w == 2 and not looped
         if along_window and f > 0 and free_axes[0].extent >= VECTOR and (
                 windowed[w - 1].extent < (NARROWEST if planes else VECTOR)
-                or wide and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
+                or (wide or planes and contiguous(&free_axes[0], itemsize, OMEGA))
+                and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
             along_window = False
         if along_window:
             plan.level[0] = windowed[w - 1]
@@ -500,10 +501,20 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
             plan.tile.cut = True
 
 
+cdef bint transposes(const plan_t *plan) noexcept nogil:
+    """Whether windows lie along the stream alone, and tensors in different orders: kernels transpose one run a slab."""
+    cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype)
+    cdef const axis_t *row = &plan.level[0]
+    if (not plan.streamed.windowed or plan.tile.windows > 0 or plan.streamed.extent > CYNORM_TRANSPOSED_MOST
+            or row.extent < VECTOR or plan.tile.y.data != NULL or plan.tile.omega.data != NULL):
+        return False
+    return (row.stride[SRC] != itemsize or row.stride[DST] != itemsize
+            or (plan.backward and row.stride[DIFF_DST] != itemsize))
+
+
 cdef void choose_cuts(plan_t *plan) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and in place only for
     scratch, its parts one after another: each overwrites what its neighbour still has to read."""
-    cdef bint in_place = plan.overwritten >= 0
     cdef int i, taken_by
     cdef bint beside
     cdef cutting_t c
@@ -534,13 +545,15 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         if plan.level[i].windowed:
             continue
         c.uncut /= plan.level[i].extent
-        if i > 0 or not beside:
+        if i > 0 and transposes(plan):
+            set_cut(plan, i, 1)
+        elif i > 0 or not beside:
             cut_level(plan, i, &c)
             c.length *= plan.cut[i]
             c.tiles *= plan.cuts[i]
     cut_to_scratch(plan, SCRATCH_MOST if c.whole else SCRATCH)
     c.tiles = count_tiles(plan)     # scratch may have asked for more
-    if not in_place and not plan.joint:
+    if plan.overwritten < 0 and not plan.joint:
         if c.tiles < plan.wanted and not (c.by_columns and plan.cached):
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], c.tiles), 4)
         if c.windows < 4 and c.tiles * plan.cuts[3] < plan.team:  # one for each thread
@@ -551,7 +564,6 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
 
 cdef void set_view(const cynorm_tensor *tensor, const plan_t *plan, int which, cynorm_lrn_view *view) noexcept nogil:
     cdef int i
-    view.data = NULL
     if tensor == NULL:
         return
     view.data = tensor.data
