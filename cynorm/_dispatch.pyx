@@ -84,9 +84,9 @@ cpdef int checked_threads(object threads, str name) except -1:
     except TypeError:
         raise TypeError(f"{name} must be an integer of at least 1 or None, got {shown(threads)}") from None
     if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {threads!r}")
+        raise ValueError(f"{name} must be at least 1, got {shown(threads)}")
     if number > MOST_THREADS:
-        raise ValueError(f"{name} must be at most {MOST_THREADS}, got {threads!r}")
+        raise ValueError(f"{name} must be at most {MOST_THREADS}, got {shown(threads)}")
     return number
 
 

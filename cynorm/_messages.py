@@ -70,5 +70,8 @@ def shown(value: object) -> str:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and dtype is not None and math.prod(shape) > 8:
         return f"an array of {dtype}, shape {tuple(shape)}"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python converts
+        text = f"{type(value).__name__} of too many digits"
     return text if len(text) <= 200 else f"{text[:160]}... (of type {type(value).__name__})"

@@ -328,9 +328,9 @@ def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") ->
 def _sizes(name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
     sizes = integers(name, values)
     if any(size < 0 for size in sizes):
-        raise ValueError(f"{name} must not be negative, got {sizes}")
+        raise ValueError(f"{name} must not be negative, got {shown(sizes)}")
     if any(size > MOST for size in sizes):
-        raise ValueError(f"{name} must be at most {MOST}, got {sizes}")
+        raise ValueError(f"{name} must be at most {MOST}, got {shown(sizes)}")
     return sizes
 
 

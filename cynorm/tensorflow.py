@@ -269,7 +269,7 @@ def fused_batch_norm(
     bn = _batch_norm(arrays, data_format, epsilon, reads_statistics)
     if not is_training:
         y = bn.forward_inference(x, mean, variance, scale, offset, out=out, num_threads=num_threads)
-        return FusedBatchNorm(y, mean.copy(), variance.copy(), mean.copy(), variance.copy(), _EMPTY)
+        return FusedBatchNorm(y, mean.copy(), variance.copy(), mean.copy(), variance.copy(), _EMPTY[:0])
     # Running statistics that take the whole of this batch are its own, with Bessel's correction.
     if reads_statistics:
         batch_mean, batch_variance = mean.copy(), variance.copy()
@@ -288,7 +288,7 @@ def fused_batch_norm(
     if not x.size:
         batch_mean.fill(np.nan)
         batch_variance.fill(np.nan)
-    return FusedBatchNorm(y, batch_mean, batch_variance, saved_mean, saved_variance, _EMPTY)
+    return FusedBatchNorm(y, batch_mean, batch_variance, saved_mean, saved_variance, _EMPTY[:0])
 
 
 def fused_batch_norm_grad(
@@ -368,7 +368,7 @@ def fused_batch_norm_grad(
         grads = bn.backward_inference(
             y_backprop, x, reserve_space_1, reserve_space_2, scale, out=out, num_threads=num_threads
         )
-    return FusedBatchNormGrad(grads.diff_src, grads.diff_scale, grads.diff_shift, _EMPTY, _EMPTY)
+    return FusedBatchNormGrad(grads.diff_src, grads.diff_scale, grads.diff_shift, _EMPTY[:0], _EMPTY[:0])
 
 
 @remembered

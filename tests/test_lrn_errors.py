@@ -7,6 +7,7 @@ import pytest
 
 import cynorm
 import reference
+from cynorm import onednn
 
 SHAPE = (2, 8, 3, 4)
 
@@ -109,6 +110,17 @@ def test_parameters(arguments, error, words):
     refuses(error, *words, call=lambda: cynorm.lrn(array(shape), **arguments, out=out))
     refuses(error, *words, call=lambda: cynorm.lrn_backward(array(shape), array(shape), **arguments, out=out))
     assert (out == 7).all()
+
+
+def test_integers_of_more_digits_than_python_shows():
+    """The parameter is named all the same."""
+    huge = 10**5000
+    for name in "local_size", "alpha", "beta", "k", "divisor":
+        refuses(ValueError, name, call=lambda name=name: cynorm.LRN(**{name: huge}))
+    refuses(ValueError, "shape", call=lambda: cynorm.LRN().workspace_nbytes((1, huge, 1, 1), "float32"))
+    refuses(ValueError, "n must be", call=lambda: cynorm.set_num_threads(huge))
+    refuses(ValueError, "num_threads", call=lambda: cynorm.LRN().forward(np.ones(SHAPE, np.float32), num_threads=-huge))
+    refuses(ValueError, "dims", call=lambda: onednn.memory_desc((huge, 1), onednn.data_type.f32, "ab"))
 
 
 def test_unknown_arguments():

@@ -209,6 +209,7 @@ def test_fused_batch_norm_grad_is_the_formula(problem):
     assert_within(result.offset_backprop, g.sum(axes), loose_tolerance(abs(g).sum(axes), F32, 16))
     assert result.x_backprop.dtype == dtype and {v.dtype for v in result[1:]} == {F32}
     assert result.reserve_space_4.shape == result.reserve_space_5.shape == (0,)
+    assert result.reserve_space_4 is not result.reserve_space_5
 
 
 def test_fused_batch_norm_defaults_are_tensorflows():
