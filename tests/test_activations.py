@@ -116,3 +116,11 @@ def test_softplus_and_softsign_of_huge_numbers(dtype):
     bn, zero, one = cynorm.BatchNorm(epsilon=0.0, layout="NC", activation="softsign"), np.zeros(1, dtype), np.ones(1, dtype)
     gradient = bn.backward_inference(x[:1, None], x[2:, None], zero, one, shift=zero).diff_src
     np.testing.assert_allclose(gradient, [[x[0] / x[2] / x[2]]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["scaled_tanh", "parametric_softplus"])
+def test_derivatives_of_zero_where_parameters_are_huge(name):
+    """Their product alone would overflow."""
+    activation = cynorm.Activation(name, alpha=1e20, beta=1e20)
+    x = np.array([-3.0, -1e10], np.float32)
+    np.testing.assert_array_equal(activate(activation, x)[1], [0, 0])

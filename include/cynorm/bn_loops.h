@@ -16,8 +16,8 @@
          FN(select)((p[0] * x + p[1] > 0) & (p[0] * x + p[1] < 1), p[0], zero))                              \
     CASE(CYNORM_LEAKY_RELU, FN(select)(x >= 0, x, p[0] * x), FN(select)(x >= 0, one, p[0]))                  \
     CASE(CYNORM_LINEAR, p[0] * x + p[1], p[0])                                                               \
-    CASE(CYNORM_PARAMETRIC_SOFTPLUS, p[0] * FN(softplus)(p[1] * x), p[0] * p[1] * FN(sigmoid)(p[1] * x))     \
-    CASE(CYNORM_SCALED_TANH, p[0] * FN(tanh)(p[1] * x), p[0] * p[1] * (4 * FN(bell)(2 * p[1] * x)))          \
+    CASE(CYNORM_PARAMETRIC_SOFTPLUS, p[0] * FN(softplus)(p[1] * x), p[0] * (p[1] * FN(sigmoid)(p[1] * x)))     \
+    CASE(CYNORM_SCALED_TANH, p[0] * FN(tanh)(p[1] * x), p[0] * (p[1] * (4 * FN(bell)(2 * p[1] * x))))          \
     CASE(CYNORM_SIGMOID, FN(sigmoid)(x), FN(bell)(x))                                                        \
     CASE(CYNORM_SOFTPLUS, FN(select)(p[0] * x > 40, x, FN(softplus)(p[0] * x) / p[0]), FN(sigmoid)(p[0] * x)) \
     CASE(CYNORM_SOFTSIGN, x / (1 + FN(abs)(x)), 1 / (1 + FN(abs)(x)) / (1 + FN(abs)(x)))                     \
@@ -400,8 +400,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         y[0] = FN(combine_vector)(l, in, held ? held[0] : own, r, i + j, m, CYNORM_BN_IN_ORDER, &passed,
                                   ahead, kept, form, gated, dtype);
         bits |= passed << j;
-        if (ahead && l->streaming && m == VL) FN(put_streaming)(out + j * size, y[0], dtype);
-        else FN(put)(out + j * size, y[0], dtype, m);
+        FN(put_or_stream)(out + j * size, y[0], dtype, m, ahead && l->streaming);
     }
     if (form < CYNORM_GRADIENT && gated && l->mask) {
         const int64_t n = columns ? columns * VL : left;

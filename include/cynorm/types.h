@@ -529,9 +529,7 @@ CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming)
         return;
     }
 #endif
-    for (int i = 0; i < vectors; i++)
-        if (streaming) FN(put_streaming)(p + i * VL * size, v[i], dtype);
-        else FN(put)(p + i * VL * size, v[i], dtype, VL);
+    for (int i = 0; i < vectors; i++) FN(put_or_stream)(p + i * VL * size, v[i], dtype, VL, streaming);
 }
 
 /* ---- rows: n elements of storage, `stride` bytes apart <-> n contiguous reals of scratch ---- */
