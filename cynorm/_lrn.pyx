@@ -38,7 +38,7 @@ from cynorm._types cimport (
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, llabs, malloc
 from libc.string cimport memcpy, memset
 
 cdef enum:
@@ -100,15 +100,11 @@ ctypedef struct strip_t:
     int64_t size, nbytes            # of an element, of all
 
 
-cdef int64_t distance(const axis_t *a, int view) noexcept nogil:
-    return a.stride[view] if a.stride[view] >= 0 else -a.stride[view]
-
-
 cdef bint nearer(const axis_t *a, const axis_t *b) noexcept nogil:
     """Whether entries of a lie nearer to each other than those of b: in src or, where it repeats them, in dst."""
-    cdef int64_t by_a = distance(a, SRC if a.stride[SRC] != 0 else DST)
-    cdef int64_t by_b = distance(b, SRC if b.stride[SRC] != 0 else DST)
-    return by_a < by_b or by_a == by_b and distance(a, DST) < distance(b, DST)
+    cdef int64_t by_a = llabs(a.stride[SRC if a.stride[SRC] != 0 else DST])
+    cdef int64_t by_b = llabs(b.stride[SRC if b.stride[SRC] != 0 else DST])
+    return by_a < by_b or by_a == by_b and llabs(a.stride[DST]) < llabs(b.stride[DST])
 
 
 cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogil:
@@ -199,7 +195,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window, looped, planes, wide, far
+    cdef bint along_window, looped, planes, loopless, far
     if not p.within_channel and p.block:
         plan.joint = True
         plan.level[0] = windowed[1]
@@ -220,10 +216,10 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
                 and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST and contiguous(&free_axes[0], itemsize, DST))
         # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
         looped = p.left == p.right and p.left <= kernels_of(plan).lrn_plane_reach
-        planes, wide = transposable and w == 2 and looped, transposable and w == 2 and not looped
+        planes, loopless = transposable and w == 2 and looped, transposable and w == 2 and not looped
         if along_window and f > 0 and free_axes[0].extent >= VECTOR and (
                 windowed[w - 1].extent < (NARROWEST if planes else VECTOR)
-                or (wide or planes and contiguous(&free_axes[0], itemsize, OMEGA))
+                or (loopless or planes and contiguous(&free_axes[0], itemsize, OMEGA))
                 and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
             along_window = False
         if along_window:
@@ -562,24 +558,19 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     plan.tiles = count_tiles(plan)
 
 
-cdef void set_view(const cynorm_tensor *tensor, const plan_t *plan, int which, cynorm_lrn_view *view) noexcept nogil:
-    cdef int i
-    if tensor == NULL:
-        return
-    view.data = tensor.data
-    view.dtype = tensor.dtype
-    view.streamed = plan.streamed.stride[which]
-    for i in range(3):
-        view.stride[i] = plan.level[i].stride[which]
-
-
 cdef void set_views(const cynorm_tensor *const *views, plan_t *plan) noexcept nogil:
     cdef cynorm_lrn_tile *t = &plan.tile
-    set_view(views[SRC], plan, SRC, &t.src)
-    set_view(views[DIFF_DST], plan, DIFF_DST, &t.diff_dst)
-    set_view(views[Y], plan, Y, &t.y)
-    set_view(views[DST], plan, DST, &t.dst)
-    set_view(views[OMEGA], plan, OMEGA, &t.omega)
+    cdef cynorm_lrn_view *view[VIEWS]
+    cdef int which, i
+    view[SRC], view[DIFF_DST], view[Y], view[DST], view[OMEGA] = &t.src, &t.diff_dst, &t.y, &t.dst, &t.omega
+    for which in range(VIEWS):
+        if views[which] == NULL:
+            continue
+        view[which].data = views[which].data
+        view[which].dtype = views[which].dtype
+        view[which].streamed = plan.streamed.stride[which]
+        for i in range(3):
+            view[which].stride[i] = plan.level[i].stride[which]
 
 
 cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team,
@@ -627,9 +618,9 @@ cdef bint maybe_by_blocks(const plan_t *plan) noexcept nogil:
     return wide(plan) and not plan.tile.trees
 
 
-cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int part,
+cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int half,
                              int *order, plan_t *plan) noexcept nogil:
-    """As make_plan. Bit `part` of *order is maybe_by_blocks of the forward that makes omega; what a backward without it
+    """As make_plan. Bit `half` of *order is maybe_by_blocks of the forward that makes omega; what a backward without it
     would sum in another order is not used, so that both have the same bits."""
     cdef const cynorm_tensor *without[VIEWS]
     cdef plan_t other
@@ -638,12 +629,12 @@ cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *vi
     if views[OMEGA] == NULL or order == NULL:
         return
     if not backward:
-        order[0] |= maybe_by_blocks(plan) << part
+        order[0] |= maybe_by_blocks(plan) << half
         return
     for i in range(VIEWS):
         without[i] = views[i] if i != OMEGA else NULL
     make_plan(p, without, True, team, &other)
-    if maybe_by_blocks(&other) != (order[0] >> part & 1) or maybe_by_blocks(&other) != maybe_by_blocks(plan):
+    if maybe_by_blocks(&other) != (order[0] >> half & 1) or maybe_by_blocks(&other) != maybe_by_blocks(plan):
         plan[0] = other
 
 
@@ -886,11 +877,11 @@ cdef int run_share(const plan_t *plan, const tasks_t *tiles, int me, int team) n
 
 # ---- calls ----
 
-cdef int run_part(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int part, int *order,
+cdef int run_half(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int half, int *order,
                   int64_t padding, bint *cleared) noexcept nogil:
-    """A problem, or a part of one; whether that left zeros in `padding` channels behind its own."""
+    """A problem, or one of its halves; whether that left zeros in `padding` channels behind its own."""
     cdef plan_t plan
-    make_plan_of_order(p, views, backward, team, part, order, &plan)
+    make_plan_of_order(p, views, backward, team, half, order, &plan)
     cleared[0] = padding and rows_end_in_padding(views, &plan)
     plan.padding = padding if cleared[0] else 0
     return run_plan(&plan)
@@ -923,7 +914,7 @@ cdef int lrn_run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint ba
                 if half:
                     part[i].shape[part[i].ndim - 1] = valid
                 parts[i] = &part[i]
-        if run_part(p, parts, backward, team, half, order, padding if last else 0, &cleared) < 0:
+        if run_half(p, parts, backward, team, half, order, padding if last else 0, &cleared) < 0:
             return -1
     if valid and not cleared:
         zero_padding(views[DST], valid)

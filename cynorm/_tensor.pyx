@@ -122,7 +122,7 @@ cdef int describe_shape(object shape, object dtype, cynorm_tensor *t, bint integ
     if not 1 <= len(extents) <= 8 or min(extents) < 0:
         raise ValueError(f"shape must have 1 to 8 extents of at least 0, got {shown(extents)}")
     if max(*extents, math.prod(extents)) >= MOST_ELEMENTS:
-        raise ValueError(f"shape must hold fewer than {MOST_ELEMENTS} elements, got {extents!r}")
+        raise ValueError(f"shape's extents, and their product, must be less than {MOST_ELEMENTS}, got {shown(extents)}")
     t.dtype = dtype_code(dtype, integers)
     t.ndim = len(extents)
     for i in range(t.ndim):
@@ -535,36 +535,29 @@ cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, in
     return 0
 
 
+cdef void zero_elements(const cynorm_tensor *t, int axis, char *p) noexcept nogil:
+    """Those along this axis and the following ones, from p on."""
+    cdef int64_t itemsize = cynorm_itemsize(t.dtype), i
+    if axis == t.ndim:
+        memset(p, 0, itemsize)
+        return
+    if axis == t.ndim - 1 and t.strides[axis] == itemsize:
+        memset(p, 0, itemsize * t.shape[axis])
+        return
+    for i in range(t.shape[axis]):
+        zero_elements(t, axis + 1, p + i * t.strides[axis])
+
+
 cdef void zero_padding(const cynorm_tensor *dst, int64_t valid) noexcept nogil:
     """Write zeros to the channels past the last valid one of the last block."""
     cdef cynorm_tensor t = dst[0]
-    cdef int64_t itemsize = cynorm_itemsize(t.dtype)
-    cdef int64_t index[8]
-    cdef int last = t.ndim - 1, i
-    cdef char *p
-    if elements_of(dst) == 0:
+    cdef int last = t.ndim - 1
+    if t.shape[1] == 0:
         return
     t.data += (t.shape[1] - 1) * t.strides[1] + valid * t.strides[last]
     t.shape[1] = 1
     t.shape[last] -= valid
-    if t.strides[last] == itemsize:
-        itemsize *= t.shape[last]
-        last -= 1
-    memset(index, 0, sizeof(index))
-    while True:
-        p = t.data
-        for i in range(last + 1):
-            p += index[i] * t.strides[i]
-        memset(p, 0, itemsize)
-        i = last
-        while i >= 0:
-            index[i] += 1
-            if index[i] < t.shape[i]:
-                break
-            index[i] = 0
-            i -= 1
-        if i < 0:
-            return
+    zero_elements(&t, 0, t.data)
 
 
 cdef int64_t total_bytes(const cynorm_tensor *t) noexcept nogil:

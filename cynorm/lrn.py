@@ -267,7 +267,8 @@ class LRN(Immutable):
             Operator and region, traversal, dtype and instruction set, with colons between. The traversal is "plain" or
             "channels_last" by what lies innermost as the kernel takes the array, which transposes few channels (across channels)
             and planes that are narrow, or small for a wide window (within); "blocked" where windows cross blocks of channels,
-            "pointwise" where there is no axis for them, "empty" for an array without elements.
+            "pointwise" where there is no axis for them, "empty" for an array without elements. Where src repeats elements
+            (strides of 0), out's memory order may call for another one.
 
         Raises
         ------

@@ -112,7 +112,7 @@ typedef struct {
 
 typedef struct {
     size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
-    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* one of these, or 0 */
+    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS or 0 */
     void (*lrn_forward)(const cynorm_lrn_tile *);
     void (*lrn_backward)(const cynorm_lrn_tile *);
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */
