@@ -74,7 +74,7 @@ from cynorm._types cimport (
 )
 from cynorm._workspace cimport Workspace, checked_cache, checked_workspace
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, llabs, malloc
 from libc.string cimport memmove, memset
 
 cdef enum:
@@ -95,6 +95,11 @@ cdef enum:
     SPREAD_IMAGES = 8               # where images are as many, and as many as elements, at least,
     SPREAD_SHORT = 32               # or twice as many if elements are no more;
     SPREAD_COLUMNS = 512            # pieces of these have as many columns at least
+    ALONE = 512                     # elements: no longer reduced row is a kept one of one statistic,
+    ALONE_LEAST = 8                 # and no shorter one, unless there are as many as GAPPED_ROWS;
+    ALONE_ROWS = 8                  # of as many rows at least
+    GAPPED = 12                     # elements: shorter kept rows with gaps between them are packed,
+    GAPPED_ROWS = 64                # of as many at least
     TURNED = 12                     # elements: no longer reduced row is turned into parts of kept ones,
     TURNED_BYTES = 16               # nor one of fewer bytes
     PACKED_ROW = 128                # statistics: those have as many at least; packed kept rows as long are not repeated
@@ -225,10 +230,6 @@ cdef int64_t even_part(int64_t whole, int64_t most) noexcept nogil:
     return ceil_div(whole, ceil_div(whole, most))
 
 
-cdef int64_t distance(int64_t stride) noexcept nogil:
-    return stride if stride >= 0 else -stride
-
-
 # ---- plan ----
 
 cdef bint follows_on_in(int view, const axis_t *outer, const axis_t *inner) noexcept nogil:
@@ -279,7 +280,7 @@ cdef void merge_axes(const cynorm_bn_call *call, int lead, plan_t *plan) noexcep
         if src.shape[a] == 1:
             continue
         j = plan.inner_count
-        while j > 0 and distance(src.strides[plan.inner_axes[j - 1]]) > distance(src.strides[a]):
+        while j > 0 and llabs(src.strides[plan.inner_axes[j - 1]]) > llabs(src.strides[a]):
             plan.inner_axes[j] = plan.inner_axes[j - 1]
             j -= 1
         plan.inner_axes[j] = a
@@ -336,15 +337,35 @@ cdef int64_t extent_of_statistics(const plan_t *plan) noexcept nogil:
     return statistics_axis(plan).extent / plan.spread
 
 
-cdef void spread_rows(plan_t *plan) noexcept nogil:
-    """Reduced rows so short that each is mostly overhead become parts of kept ones, where these are many."""
+cdef bint stays_alone(const plan_t *plan, int lead) noexcept nogil:
+    """Whether reduced rows may be kept ones of one statistic each: all are of one, or those of one lie together."""
     cdef int64_t n = plan.row.extent
-    if plan.tile.kept_inner or plan.tile.packs or plan.group.extent == 1:
+    if n > ALONE or plan.count < max(n, 1) * ALONE_ROWS:
+        return False
+    return plan.group.extent == 1 or (
+        plan.groups.extent > 1 and llabs(plan.group.stride[lead]) > llabs(plan.groups.stride[lead])
+        and (plan.groups.extent >= GAPPED_ROWS or (plan.tile.packs == 0 and n >= ALONE_LEAST)))
+
+
+cdef void spread_rows(plan_t *plan, int lead) noexcept nogil:
+    """Reduced rows so short that each is mostly overhead become parts of kept ones, where these are many; or kept ones
+    of their own, where there are gaps between them."""
+    cdef int64_t n = plan.row.extent
+    cdef int i
+    if plan.tile.kept_inner or plan.split:
         return
-    if not spreads(n, plan.count, plan.tile.view[CYNORM_BN_SRC].dtype) or not follows_on(&plan.group, &plan.row):
+    if (plan.tile.packs == 0 and plan.group.extent > 1 and follows_on(&plan.group, &plan.row)
+            and spreads(n, plan.count, plan.tile.view[CYNORM_BN_SRC].dtype)):
+        plan.row.extent *= plan.group.extent
+    elif stays_alone(plan, lead):
+        if plan.group.extent > 1:
+            for i in range(plan.kepts, 0, -1):
+                plan.kept[i] = plan.kept[i - 1]
+            plan.kept[0] = plan.group
+            plan.kepts += 1
+    else:
         return
     plan.spread = n
-    plan.row.extent *= plan.group.extent
     plan.group.extent = 1
     plan.tile.kept_inner = True
 
@@ -380,6 +401,26 @@ cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
     take_blocks(plan, count)
 
 
+cdef void pack(plan_t *plan, int view) noexcept nogil:
+    """A view's rows are to be copied."""
+    if plan.tile.view[view].packed:
+        return
+    plan.tile.view[view].packed = True
+    plan.tile.packs += 1
+    plan.packing += 2 if view in (CYNORM_BN_SRC, CYNORM_BN_DIFF_DST) and plan.kind != FORWARD_INFERENCE else 1
+
+
+cdef void pack_gaps(plan_t *plan) noexcept nogil:
+    """Short kept rows with gaps between them, so that several are taken as one."""
+    cdef int i
+    if (not plan.tile.kept_inner or plan.split or plan.tile.blocks > 1 or plan.row.extent >= GAPPED
+            or plan.groups.extent < GAPPED_ROWS):
+        return
+    for i in range(CYNORM_BN_MASK):
+        if plan.tile.view[i].data != NULL and not follows_on_in(i, &plan.groups, &plan.row):
+            pack(plan, i)
+
+
 cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
     """Where views differ in whether the next axis of statistics follows on from the tile's, a short one, it
     joins that; where the two are apart in the leading view, it is one of blocks."""
@@ -401,7 +442,8 @@ cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
     if not part and not (any_follows and plan.tile.kept_inner):
         return
     for i in range(CYNORM_BN_MASK):
-        plan.tile.view[i].packed |= plan.tile.view[i].data != NULL and follows_on_in(i, blocks, axis) != part
+        if plan.tile.view[i].data != NULL and follows_on_in(i, blocks, axis) != part:
+            pack(plan, i)
     if part:
         plan.split = axis.extent
         axis.extent *= blocks.extent
@@ -427,16 +469,12 @@ cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept n
         view = &plan.tile.view[i]
         view.data = call.data[i].data
         view.dtype = call.data[i].dtype
-        view.packed = i != CYNORM_BN_MASK and plan.row.stride[i] != cynorm_itemsize(view.dtype)
+        if i != CYNORM_BN_MASK and plan.row.stride[i] != cynorm_itemsize(view.dtype):
+            pack(plan, i)
     if plan.kepts > 0:
         join_blocks(plan, lead)
-    for i in range(CYNORM_BN_MASK):
-        if plan.tile.view[i].packed:
-            plan.tile.packs += 1
-            plan.packing += 1
-            if i in (CYNORM_BN_SRC, CYNORM_BN_DIFF_DST) and call.kind != FORWARD_INFERENCE:
-                plan.packing += 1
-    spread_rows(plan)
+    spread_rows(plan, lead)
+    pack_gaps(plan)
 
 
 cdef bint repeats(const plan_t *plan) noexcept nogil:
@@ -495,7 +533,7 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept
         if plan.kind == FORWARD_INFERENCE:  # in the order of memory
             cut = max(cut, min(RUN / (n * itemsize), plan.statistics * plan.count / n / TASKS))
         for i in range(CYNORM_BN_MASK):
-            if distance(plan.group.stride[i]) < distance(plan.row.stride[i]):
+            if llabs(plan.group.stride[i]) < llabs(plan.row.stride[i]):
                 cut = across(itemsize)  # whole runs of memory that lies the other way round
         cut = min(cut, extent)
     if plan.tile.packs and cut > across(itemsize):
@@ -585,7 +623,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]
-    t.split = plan.split or plan.cut
+    t.split = plan.split or plan.cut * plan.spread
     t.repeat = plan.repeat
     t.row = plan.cut * plan.spread * plan.repeat
     plan.sums_bytes = t.blocks * kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row)
@@ -913,7 +951,7 @@ cdef void take_step(const plan_t *plan, cynorm_bn_tile *t, int step, int64_t n, 
         t.view[i].stride[2] = plan.groups.stride[i] * repeat
     if step == SUMS:
         k.bn_sums(t)
-    elif plan.kind == FORWARD_INFERENCE or t.kept_inner:
+    elif plan.kind == FORWARD_INFERENCE or t.kept_inner or t.packs:
         k.bn_apply(t, NULL)
     else:  # last group first: its data, summed last, are still in the cache
         turn(t, &plan.groups, groups - 1)

@@ -85,7 +85,8 @@ class Activation(Immutable):
 
     **parameters : float
         Those of the function. Defaults: alpha 1, beta 1, steepness 1, but hard_sigmoid alpha 0.2, beta 0.5; leaky_relu
-        alpha 0.01; linear beta 0; scaled_elu alpha 1.6733, gamma 1.0507; shrink bias 0, threshold 0.5.
+        alpha 0.01; linear beta 0; scaled_elu alpha 1.6733, gamma 1.0507; shrink bias 0, threshold 0.5. For data other than
+        float64 they are rounded to float32, to infinity beyond its range.
 
     Attributes
     ----------
@@ -532,7 +533,7 @@ class BatchNorm(Immutable):
         return self._problem.workspace_nbytes(shape, dtype, cache, flag("training", training))
 
     def implementation(self, src: Tensor) -> str:
-        """The kernel that runs for such an array.
+        """The kernel that training runs for such an array, and inference as a rule.
 
         Parameters
         ----------
@@ -544,7 +545,8 @@ class BatchNorm(Immutable):
         str
             Operator, traversal, dtype and instruction set, with colons between. The traversal is "reduced_innermost" or
             "kept_innermost", by which axes lie innermost in memory: those that statistics are over, or those that they
-            are along. Small planes of many channels are taken as the latter, too.
+            are along. Small planes of many channels are taken as the latter, too, and so are short rows with gaps between
+            them; in inference, small planes of few images as they lie.
 
         Raises
         ------

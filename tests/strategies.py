@@ -160,6 +160,25 @@ def shapes_to_transpose(draw):
     return (draw(st.integers(1, 2)), draw(around), draw(st.integers(1, 5)), draw(around))
 
 
+@st.composite
+def gapped_problems(draw, count):
+    """A shape, axes that are reduced, and memories of so many arrays, which have gaps on either side of rows of any length, or
+    are reversed; often all alike, as slices of tensors are."""
+    row = draw(st.integers(1, 20) | st.sampled_from((33, 64, 100, 515)))
+    rows = draw(st.integers(1, 12) | st.sampled_from((63, 64, 70, 150)))
+    extents = [row, rows, *(draw(st.integers(1, max(1, min(9, 20000 // (row * rows))))) for _ in range(2))]
+    order = draw(st.sampled_from(((3, 2, 1, 0), (0, 2, 3, 1))) | st.permutations(range(4)))
+    shape = [extents[3 - place] for place in np.argsort(order)]
+    axes = draw(st.sets(st.integers(0, 3)) | st.sampled_from(({0, 1, 2, 3}, {1, 2, 3}, {0, 2, 3}, {0, 1, 2})))
+
+    def memory():
+        steps = draw(st.sampled_from(((1, 1, 1, 1), (1, 1, 1, -1), (1, 1, -1, 1), (1, 1, 2, 2), (1, -1, 1, 1))))
+        return Memory(tuple(order), steps, draw(st.integers(0, 20)), draw(st.integers(0, 2)))
+
+    memories = [memory() for _ in range(1 if draw(st.booleans()) else count)]
+    return tuple(shape), tuple(sorted(axes)), memories * (count // len(memories))
+
+
 def channels_argument(layout, channels):
     """The `channels` argument: given only where a block is not full."""
     block = reference.block_size(layout)

@@ -21,6 +21,7 @@ from strategies import (
     available_bytes,
     batch_norm_problems,
     channels_argument,
+    gapped_problems,
     orders,
     place,
     random_values,
@@ -1011,8 +1012,8 @@ def inference(case, src, again, diff_dst, add, outs):
     """dst, diff_src and diff_add of a case in the memory given; `again` is src as backward sees it."""
     workspace, dtype = cynorm.Workspace(), reference.compute_dtype(case.dtype)
     statistics = (
-        np.linspace(-1, 1, case.shape[1]).astype(dtype),
-        np.linspace(0.1, 3, case.shape[1]).astype(dtype),
+        np.linspace(-1, 1, case.scale.size).reshape(case.scale.shape).astype(dtype),
+        np.linspace(0.1, 3, case.scale.size).reshape(case.scale.shape).astype(dtype),
     )
     dst = case.operator.forward_inference(
         src, *statistics, case.scale, case.shift, add=add, out=outs[0], workspace=workspace
@@ -1023,6 +1024,34 @@ def inference(case, src, again, diff_dst, add, outs):
         diff_dst, again, *statistics, case.scale, workspace=workspace, out=outs[1], out_add=outs[2]
     )
     return dst, gradients.diff_src, gradients.diff_add
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "tanh"])
+@pytest.mark.parametrize("dtype", [*reference.DTYPES, np.dtype(np.int8)], ids=str)
+@given(gapped_problems(4))
+def test_rows_with_gaps_give_the_same_bits(dtype, activation, problem):
+    """Slices, whatever rows they leave: each array is its own, or all are alike."""
+    shape, axes, memories = problem
+    case = Case(shape, dtype if dtype != np.int8 else FLOAT32, axes=axes, activation=activation)
+    case.dtype = dtype
+    dense = [(array * (20 if dtype == np.int8 else 1)).astype(dtype) for array in (case.src, case.diff_dst, case.add)]
+    expected = inference(case, dense[0], *dense, (None, None, None))
+    src, diff_dst, add = (place(array, memory)[0] for array, memory in zip(dense, memories, strict=False))
+    outs, rooms = zip(*(place(np.zeros(shape, dtype), memories[i % 4]) for i in (3, 1, 4)), strict=True)
+    got = inference(case, src, src, diff_dst, add, outs)
+    for one, room, wanted in zip(got, rooms, expected, strict=False):
+        assert_same_bits(take(one, room), wanted)
+
+
+@each_dtype
+@given(gapped_problems(4), st.booleans())
+def test_rows_with_gaps_in_training(dtype, problem, relu):
+    shape, axes, memories = problem
+    case = Case(shape, dtype, axes=axes, activation="relu" if relu else None)
+    case.src, case.diff_dst, case.add = (
+        place(array, memory)[0] for array, memory in zip((case.src, case.diff_dst, case.add), memories, strict=False)
+    )
+    check_training(case, add=relu, relu=relu, out=place(np.zeros(shape, dtype), memories[3])[0])
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "tanh"])

@@ -436,16 +436,21 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
 
 /* ---- slabs of a tile, which are as much as is packed at a time ---- */
 
-/* As many elements of each statistic, from the `at`-th on, of a group. */
+/* As many elements of each statistic, from the `at`-th on, of a group, or all of some groups. */
 typedef struct {
     const cynorm_bn_tile *t;
     cynorm_bn_tile tile; /* in which copies stand for packed views */
-    int64_t statistics, group, at, n, all; /* of so many */
+    int64_t statistics, group, groups, at, n, all; /* of so many */
 } slab_t;
 
 /* Bytes (of the mask, bits) from one element of a statistic to the next. */
 static inline int64_t FN(slab_step)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
     return t->kept_inner ? v->stride[2] / t->repeat : v->stride[0];
+}
+
+/* From a slab to the next. */
+static inline int64_t FN(slab_next)(const slab_t *s, const cynorm_bn_view *v) {
+    return s->groups > 1 ? s->groups * v->stride[2] : s->n * FN(slab_step)(s->t, v);
 }
 
 static inline char *FN(slab_at)(const slab_t *s, const cynorm_bn_view *v) {
@@ -462,7 +467,9 @@ static void FN(move_slab)(const slab_t *s, int k, int pack) {
                         {{split, {v->stride[!kept], copy->stride[!kept]}},
                          {s->statistics / split, {v->block, copy->block}},
                          {s->n, {step, FN(slab_step)(t, copy)}, s->at, s->all - s->at - s->n}},
-                        cynorm_itemsize(v->dtype), s->n * step};
+                        cynorm_itemsize(v->dtype), FN(slab_next)(s, v)};
+    if (s->groups > 1) /* of one block */
+        slab.axis[1] = (cynorm_axis){s->groups, {v->stride[2], s->n * slab.size}, s->group, t->count[2] - s->group - s->groups};
     if (pack) cynorm_pack(&slab);
     else cynorm_unpack(&slab, t->streaming ? copy->data + CYNORM_BN_SLAB : NULL, CYNORM_BN_SLAB_ROWS);
 }
@@ -480,11 +487,12 @@ static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
     const int kept = t->kept_inner;
     char *copy = (char *)t->scratch + CYNORM_BN_SCRATCH;
     cynorm_bn_tile tile = *t;
-    tile.count[kept ? 2 : 0] = kept ? s->n / t->repeat : s->n;
+    const int64_t row = s->n * s->groups;
+    tile.count[kept ? 2 : 0] = kept ? s->n / t->repeat : row;
     if (!kept) tile.count[2] = 1;
     tile.bit += s->group * mask->stride[2] + s->at * FN(slab_step)(t, mask);
-    tile.next[0] = s->n * FN(slab_step)(t, &t->view[CYNORM_BN_SRC]);
-    tile.next[1] = s->n * FN(slab_step)(t, &t->view[CYNORM_BN_DIFF_DST]);
+    tile.next[0] = FN(slab_next)(s, &t->view[CYNORM_BN_SRC]);
+    tile.next[1] = FN(slab_next)(s, &t->view[CYNORM_BN_DIFF_DST]);
     for (int k = 0; k < CYNORM_BN_MASK; k++) {
         cynorm_bn_view *v = &tile.view[k];
         const int64_t size = cynorm_itemsize(v->dtype);
@@ -494,15 +502,26 @@ static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
         copy += CYNORM_BN_PACKED;
         v->stride[0] = size;
         /* whole lines of memory, and rows not all in the same set of the cache */
-        v->stride[1] = (s->n * size + 63) / 64 * 64 + 64;
+        v->stride[1] = (row * size + 63) / 64 * 64 + 64;
         v->stride[2] = t->count[0] * size;
-        v->block = t->split * (!kept ? v->stride[1] : t->blocks > 1 ? s->n * size : size);
+        v->block = t->split * (!kept ? v->stride[1] : t->blocks > 1 ? row * size : size);
     }
     return tile;
 }
 
 /* Whether a call's results do not wait for its sums: those of backward inference. */
 static inline int FN(at_once)(const cynorm_bn_tile *t) { return t->view[CYNORM_BN_DIFF_DST].data && !t->slope; }
+
+/* Whether rows of one block go on from group to group in all that is not packed, so that a slab may be of several. */
+static int FN(joins_groups)(const slab_t *s) {
+    const cynorm_bn_tile *t = s->t;
+    if (t->kept_inner || t->split < s->statistics) return 0;
+    for (int k = 0; k < CYNORM_BN_VIEWS; k++) {
+        const cynorm_bn_view *v = &t->view[k];
+        if (v->data && !v->packed && v->stride[2] != t->count[0] * v->stride[0]) return 0;
+    }
+    return 1;
+}
 
 /* Runs a tile by slabs, between packing what is read of packed views and unpacking what they are given. */
 static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
@@ -517,7 +536,9 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
     int64_t piece = (CYNORM_BN_SLAB / 64 / s.statistics - 1) * 64 / widest;
     piece = piece >= 64 ? piece / 64 * 64 : piece >= 16 ? piece / 16 * 16 : 16;
     if (kept) piece = piece > t->repeat ? piece / t->repeat * t->repeat : t->repeat;
-    for (s.group = 0; s.group < (kept ? 1 : t->count[2]); s.group++)
+    const int64_t groups = kept ? 1 : t->count[2], most = FN(joins_groups)(&s) && piece > s.all ? piece / s.all : 1;
+    for (s.group = 0; s.group < groups; s.group += s.groups) {
+        s.groups = groups - s.group < most ? groups - s.group : most;
         for (s.at = 0; s.at < s.all; s.at += s.n) {
             s.n = s.all - s.at < piece ? s.all - s.at : piece;
             s.tile = FN(slab_tile)(&s);
@@ -529,6 +550,7 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
             for (int k = 0; k < CYNORM_BN_MASK && apply; k++)
                 if (t->view[k].packed && FN(is_output)(t, k)) FN(move_slab)(&s, k, 0);
         }
+    }
 }
 
 static void FN(bn_sums)(const cynorm_bn_tile *t) {

@@ -7,9 +7,11 @@ enum {
     CYNORM_KIND_SLABS
 };
 
-/* Whether what does not lie along level 0 may be transposed, the tile's part of it whole, before the kernel and after. */
+/* Whether what is not contiguous along level 0 may be copied, the tile's part of it whole, before the kernel and after: transposed,
+ * as a rule. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
-    if (t->windows) return t->window[0].step > 1 && t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
+    const int64_t row = t->window[0].step > 1 ? t->count[1] : t->count[0]; /* pixels */
+    if (t->windows) return (t->left || t->right) && t->extent * row <= CYNORM_TRANSPOSED_PIXELS;
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 
@@ -81,17 +83,23 @@ static int FN(transposed)(const cynorm_lrn_tile *t, int kind, int i) {
     return kind && !FN(contiguous)(FN(view)(t, i)) && FN(transposable)(t);
 }
 
-/* Bytes of a slab of a transposed operand: rows of dst, the tile's, each with room for the line before it that dst may ask for;
- * or pixels, without. */
-static int64_t FN(transposed_bytes)(const cynorm_lrn_tile *t) {
-    return t->windows ? t->count[0] * t->count[1] * cynorm_itemsize(t->dst.dtype) : FN(row_bytes)(t);
+/* Bytes of a copied operand from slab to slab and from entry to entry of level 1, and in all: a slab is a row of dst, the tile's,
+ * with room for the line before it that dst may ask for; or pixels of all of level 1, without; planes follow one another. */
+typedef struct { int64_t slab, entry, all; } copied_t;
+
+static copied_t FN(copied)(const cynorm_lrn_tile *t) {
+    const int64_t row = t->count[0] * cynorm_itemsize(t->dst.dtype);
+    copied_t c = {t->windows ? t->count[1] * row : FN(row_bytes)(t), row, 0};
+    c.all = FN(whole_lines)(t->extent * c.slab);
+    if (t->windows && t->window[0].step == 1) c.slab = row, c.entry = t->extent * row;
+    return c;
 }
 
 static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
     const int kind = FN(kind_of)(t);
     int64_t bytes = FN(transposed)(t, kind, CYNORM_LRN_DST) ? cynorm_unpack_bytes(0) : 0;
     for (int i = 0; i < CYNORM_LRN_OPERANDS; i++)
-        if (FN(transposed)(t, kind, i)) bytes += FN(whole_lines)(t->extent * FN(transposed_bytes)(t));
+        if (FN(transposed)(t, kind, i)) bytes += FN(copied)(t).all;
     return (size_t)bytes + FN(kernel_scratch)(t, kind, backward);
 }
 
@@ -99,10 +107,11 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
 static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lrn_view *m, char *scratch, int64_t before,
                                        int64_t begin, int64_t end) {
     const int64_t size = cynorm_itemsize(m->dtype);
+    const copied_t c = FN(copied)(t);
     return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},
                          {{before + t->count[0], {m->stride[0], size}},
-                          {end - begin, {m->streamed, FN(transposed_bytes)(t)}},
-                          {t->windows ? t->count[1] : 1, {m->stride[1], t->count[0] * size}}},
+                          {end - begin, {m->streamed, c.slab}},
+                          {t->windows ? t->count[1] : 1, {m->stride[1], c.entry}}},
                          size, 0};
 }
 
@@ -111,7 +120,8 @@ static cynorm_slab FN(transposed_slab)(const cynorm_lrn_tile *t, const cynorm_lr
 static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int kind, int backward) {
     cynorm_lrn_tile u = *t;
     cynorm_lrn_view *const view[] = {&u.src, &u.diff_dst, &u.y, &u.dst};
-    const int64_t size = cynorm_itemsize(t->dst.dtype), pitch = FN(transposed_bytes)(t);
+    const int64_t size = cynorm_itemsize(t->dst.dtype);
+    const copied_t c = FN(copied)(t);
     const int64_t reach = (1 + backward) * (t->left + t->right) + CYNORM_BLOCK_MOST;
     const int64_t first = t->begin > reach ? t->begin - reach : 0;
     const int64_t end = t->end + reach < t->extent ? t->end + reach : t->extent;
@@ -122,13 +132,13 @@ static void FN(lrn_transposed)(const cynorm_lrn_tile *t, int kind, int backward)
         const int64_t before = i != CYNORM_LRN_DST && t->streaming && t->before && !t->windows ? 64 / size : 0;
         cynorm_slab slab = FN(transposed_slab)(t, view[i], free, before, first, end);
         if (i != CYNORM_LRN_DST) cynorm_pack(&slab);
-        *view[i] = (cynorm_lrn_view){free + before * size - first * pitch, pitch, {size, t->count[0] * size}, t->dst.dtype};
-        free += FN(whole_lines)(t->extent * pitch);
+        *view[i] = (cynorm_lrn_view){free + before * size - first * c.slab, c.slab, {size, c.entry}, t->dst.dtype};
+        free += c.all;
     }
     u.scratch = free;
     FN(run_kernel)(&u, kind, backward);
     if (!FN(transposed)(t, kind, CYNORM_LRN_DST)) return;
-    cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * pitch, 0, t->begin, t->end);
+    cynorm_slab slab = FN(transposed_slab)(t, &t->dst, u.dst.data + t->begin * c.slab, 0, t->begin, t->end);
     cynorm_unpack(&slab, t->streaming ? stage : NULL, 0);
 }
 

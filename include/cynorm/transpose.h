@@ -2,16 +2,37 @@
 
 enum { CYNORM_LANE = 16 }; /* bytes: what instructions interleave in, however wide the vector */
 
-/* n elements, `to_stride` and `from_stride` bytes apart. */
-static void cynorm_copy_elements(char *to, int64_t to_stride, const char *from, int64_t from_stride,
-                                 int64_t n, int64_t size) {
-    for (int64_t i = 0; i < n; i++, to += to_stride, from += from_stride)
-        switch (size) {
-        case 1: memcpy(to, from, 1); break;
-        case 2: memcpy(to, from, 2); break;
-        case 4: memcpy(to, from, 4); break;
-        default: memcpy(to, from, 8); break;
-        }
+/* n elements, `to_step` and `from_step` bytes apart. The steps of slices as they are written most, [::-1] and [::2], are
+ * constants, of which compilers make vectors. */
+#define ARGUMENTS char *restrict to, int64_t to_step, const char *restrict from, int64_t from_step, int64_t n
+#define CYNORM_COPY(size)                                                                                    \
+    CYNORM_INLINE void cynorm_copy_each_##size(ARGUMENTS) {                                                  \
+        _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++)                                              \
+            memcpy(to + i * to_step, from + i * from_step, size);                                            \
+    }                                                                                                        \
+    static void cynorm_copy_##size(ARGUMENTS) {                                                              \
+        if (to_step < 0) {                                                                                   \
+            to += (n - 1) * to_step, from += (n - 1) * from_step;                                            \
+            to_step = -to_step, from_step = -from_step;                                                      \
+        }                                                                                                    \
+        if (to_step == size && from_step == -size) cynorm_copy_each_##size(to, size, from, -size, n);        \
+        else if (to_step == size && from_step == 2 * size) cynorm_copy_each_##size(to, size, from, 2 * size, n); \
+        else cynorm_copy_each_##size(to, to_step, from, from_step, n);                                       \
+    }
+CYNORM_COPY(1)
+CYNORM_COPY(2)
+CYNORM_COPY(4)
+CYNORM_COPY(8)
+#undef ARGUMENTS
+#undef CYNORM_COPY
+
+static void cynorm_copy_elements(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size) {
+    switch (size) {
+    case 1: cynorm_copy_1(to, to_step, from, from_step, n); break;
+    case 2: cynorm_copy_2(to, to_step, from, from_step, n); break;
+    case 4: cynorm_copy_4(to, to_step, from, from_step, n); break;
+    default: cynorm_copy_8(to, to_step, from, from_step, n);
+    }
 }
 
 #ifdef __SSE2__
@@ -118,9 +139,12 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
     CYNORM_TRANSPOSE(size, 64)                                                                               \
     static void cynorm_transpose_##size(ARGUMENTS) {                                                         \
         const int64_t bytes = rows * size;                                                                   \
-        if (columns < CYNORM_LANE / size || bytes < 16)                                                      \
+        if (bytes < 16 && rows < columns)                                                                    \
+            for (int64_t r = 0; r < rows; r++)                                                               \
+                cynorm_copy_##size(to + r * size, to_step, from + r * from_step, size, columns);             \
+        else if (columns < CYNORM_LANE / size || bytes < 16)                                                 \
             for (int64_t c = 0; c < columns; c++)                                                            \
-                cynorm_copy_elements(to + c * to_step, size, from + c * size, from_step, rows, size);        \
+                cynorm_copy_##size(to + c * to_step, size, from + c * size, from_step, rows);                \
         else if (bytes < 32 || CYNORM_VBYTES == 16)                                                          \
             cynorm_transpose_##size##_16(to, to_step, from, from_step, rows, columns, ahead);                \
         else if (bytes < 64 || CYNORM_VBYTES == 32)                                                          \
@@ -191,17 +215,31 @@ static void cynorm_sort_axes(cynorm_axis axis[3], int side) {
         }
 }
 
-/* Runs of n bytes along axes b and c. */
+/* Runs of n bytes along axes b and c; of two parts, which may overlap, of `part` bytes, unless that is 0. */
 CYNORM_INLINE void cynorm_copy_runs(char *to, const char *from, const cynorm_axis *b, const cynorm_axis *c,
-                                    int side, int64_t ahead, int64_t n) {
+                                    int side, int64_t ahead, int64_t n, int64_t part) {
     for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side]) {
         char *out = to;
         const char *in = from;
         for (int64_t j = 0; j < b->n; j++, out += b->step[side], in += b->step[!side]) {
             for (int64_t i = 0; ahead && i < n; i += 64) __builtin_prefetch(in + i + ahead, 0, 2);
-            memcpy(out, in, (size_t)n);
+            if (part) {
+                char last[32];
+                memcpy(last, in + n - part, (size_t)part);
+                memcpy(out, in, (size_t)part);
+                memcpy(out + n - part, last, (size_t)part);
+            } else {
+                memcpy(out, in, (size_t)n);
+            }
         }
     }
+}
+
+/* An axis from its last element on. */
+static void cynorm_turn(cynorm_axis *a, char **to, const char **from, int side) {
+    *to += (a->n - 1) * a->step[side];
+    *from += (a->n - 1) * a->step[!side];
+    a->step[0] = -a->step[0], a->step[1] = -a->step[1];
 }
 
 /* The elements of a slab, whose axes are sorted for the side that they are written to. */
@@ -211,22 +249,35 @@ static void cynorm_reorder(const cynorm_slab *s, int side, int64_t ahead) {
     char *to = s->at[side];
     const char *from = s->at[!side];
     if (a->step[0] == size && a->step[1] == size) {
-        switch (bytes) { /* pixels of a block of channels, often */
-        case 16: cynorm_copy_runs(to, from, b, c, side, ahead, 16); break;
-        case 32: cynorm_copy_runs(to, from, b, c, side, ahead, 32); break;
-        case 64: cynorm_copy_runs(to, from, b, c, side, ahead, 64); break;
-        default: cynorm_copy_runs(to, from, b, c, side, ahead, bytes);
-        }
+        /* pixels of a block of channels, often; a few channels */
+        if (bytes == 16) cynorm_copy_runs(to, from, b, c, side, ahead, 16, 0);
+        else if (bytes == 32) cynorm_copy_runs(to, from, b, c, side, ahead, 32, 0);
+        else if (bytes == 64) cynorm_copy_runs(to, from, b, c, side, ahead, 64, 0);
+        else if (bytes >= 64 || bytes < 2) cynorm_copy_runs(to, from, b, c, side, ahead, bytes, 0);
+        else if (bytes > 32) cynorm_copy_runs(to, from, b, c, side, ahead, bytes, 32);
+        else if (bytes > 16) cynorm_copy_runs(to, from, b, c, side, ahead, bytes, 16);
+        else if (bytes >= 8) cynorm_copy_runs(to, from, b, c, side, ahead, bytes, 8);
+        else if (bytes >= 4) cynorm_copy_runs(to, from, b, c, side, ahead, bytes, 4);
+        else cynorm_copy_runs(to, from, b, c, side, ahead, bytes, 2);
         return;
     }
-    if (c->n > 1 && c->step[!side] == size) b = &s->axis[2], c = &s->axis[1];
-    const int across = a->n > 1 && b->n > 1 && b->step[!side] == size && a->step[side] == size;
-    for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side]) {
-        if (across) cynorm_transpose(to, b->step[side], from, a->step[!side], a->n, b->n, ahead, size);
-        for (int64_t j = 0; j < b->n && !across; j++)
-            cynorm_copy_elements(to + j * b->step[side], a->step[side], from + j * b->step[!side],
-                                 a->step[!side], a->n, size);
+    if (c->n > 1 && cynorm_distance(c->step[!side]) == size) b = &s->axis[2], c = &s->axis[1];
+    if (a->n > 1 && b->n > 1 && cynorm_distance(b->step[!side]) == size && cynorm_distance(a->step[side]) == size) {
+        cynorm_axis row = *a, column = *b; /* forwards, where they are read and where they are written */
+        if (row.step[side] < 0) cynorm_turn(&row, &to, &from, side);
+        if (column.step[!side] < 0) cynorm_turn(&column, &to, &from, side);
+        for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side])
+            cynorm_transpose(to, column.step[side], from, row.step[!side], row.n, column.n, ahead, size);
+        return;
     }
+    if (a->n < 8 && a->n < b->n) { /* the longer one is the inner loop */
+        const cynorm_axis *longer = b;
+        b = a;
+        a = longer;
+    }
+    for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side])
+        for (int64_t j = 0; j < b->n; j++)
+            cynorm_copy_elements(to + j * b->step[side], a->step[side], from + j * b->step[!side], a->step[!side], a->n, size);
 }
 
 /* From memory to scratch. */
