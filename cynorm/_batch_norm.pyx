@@ -97,9 +97,9 @@ cdef enum:
     SPREAD_COLUMNS = 512            # pieces of these have as many columns at least
     ALONE = 512                     # elements: no longer reduced row is a kept one of one statistic,
     ALONE_LEAST = 8                 # and no shorter one, unless there are as many as GAPPED_ROWS;
-    ALONE_ROWS = 8                  # of as many rows at least
-    GAPPED = 12                     # elements: shorter kept rows with gaps between them are packed,
-    GAPPED_ROWS = 64                # of as many at least
+    ALONE_ROWS = 48                 # of as many rows at least, and as many as elements;
+    GAPPED = 10                     # elements: shorter kept rows with gaps between them are packed,
+    GAPPED_ROWS = 512               # of as many at least
     TURNED = 12                     # elements: no longer reduced row is turned into parts of kept ones,
     TURNED_BYTES = 16               # nor one of fewer bytes
     PACKED_ROW = 128                # statistics: those have as many at least; packed kept rows as long are not repeated
@@ -340,7 +340,7 @@ cdef int64_t extent_of_statistics(const plan_t *plan) noexcept nogil:
 cdef bint stays_alone(const plan_t *plan, int lead) noexcept nogil:
     """Whether reduced rows may be kept ones of one statistic each: all are of one, or those of one lie together."""
     cdef int64_t n = plan.row.extent
-    if n > ALONE or plan.count < max(n, 1) * ALONE_ROWS:
+    if n > ALONE or plan.count < n * max(n, ALONE_ROWS) or plan.count == 0:
         return False
     return plan.group.extent == 1 or (
         plan.groups.extent > 1 and llabs(plan.group.stride[lead]) > llabs(plan.groups.stride[lead])

@@ -560,6 +560,29 @@ def test_one_call_forms(layout):
         assert_same_bits(one, other)
 
 
+def test_one_call_forms_pass_on_what_they_are_given():
+    src, one = np.random.default_rng(0).standard_normal((2, 3, 2, 2)), np.ones(3)
+    bn = cynorm.BatchNorm(activation="tanh")
+    dst = cynorm.batch_norm_inference(src, one, one, add=src * 5, activation="tanh")
+    assert_same_bits(dst, bn.forward_inference(src, one, one, add=src * 5))
+    got = cynorm.batch_norm_inference_backward(src, src, one, one, shift=one, activation="tanh")
+    assert_same_bits(got.diff_src, bn.backward_inference(src, src, one, one, shift=one).diff_src)
+    running, expected = np.zeros((2, 3))
+    cynorm.batch_norm(src, running_variance=running, unbiased_running=False)
+    cynorm.BatchNorm().forward_training(src, running_variance=expected, unbiased_running=False)
+    assert_same_bits(running, expected)
+
+
+def test_given_statistics_stand_for_the_workspaces():
+    src, diff_dst = np.random.default_rng(0).standard_normal((2, 4, 3, 2, 2))
+    bn, workspace = cynorm.BatchNorm(), cynorm.Workspace()
+    _, mean, variance = bn.forward_training(src, workspace=workspace)
+    given = {"mean": mean + 1, "variance": variance * 4}
+    got = bn.backward_training(diff_dst, src, **given, workspace=workspace)
+    for one, other in zip(got[:3], bn.backward_training(diff_dst, src, **given)[:3], strict=True):
+        assert_same_bits(one, other)
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Gradients and activations
 
@@ -1194,6 +1217,41 @@ def test_mixed_blocks(memories, activation):
         take(out, room)
 
 
+def close_to_dense(bn, src, diff_dst, **out):
+    """Training of src gives about what its contiguous copy does: sums may be in another order."""
+    results = []
+    for x in (src, np.ascontiguousarray(src)):
+        workspace = cynorm.Workspace()
+        forward = bn.forward_training(x, workspace=workspace, **out)
+        results.append((*forward, *bn.backward_training(diff_dst, x, workspace=workspace)[:3]))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("strides", [(400, 8, 2, 40, 1), (400, 8, 3, 1, 1), (320, 8, 2, 0, 1)], ids=str)
+def test_blocks_that_follow_on_in_overlapping_memory(strides):
+    """Blocks follow on in src, which repeats elements, though not in the mask."""
+    rng, shape = np.random.default_rng(0), (4, 4, 3, 5, 8)
+    memory = rng.standard_normal(4000).astype(np.float32)
+    src = np.lib.stride_tricks.as_strided(memory, shape, [4 * stride for stride in strides])
+    bn = cynorm.BatchNorm(layout="nChw8c", activation="relu")
+    close_to_dense(bn, src, rng.standard_normal(shape).astype(np.float32), out=np.empty(shape, np.float32))
+
+
+def test_short_rows_with_gaps_beside_blocks():
+    """Planes with gaps, seen in blocks, into blocks of memory: rows of blocks are no kept ones."""
+    plain = np.random.default_rng(0).standard_normal((2, 16, 70, 20)).astype(np.float32)[..., :16]
+    n, c, h, w = plain.strides
+    src = np.lib.stride_tricks.as_strided(plain, (2, 2, 70, 16, 8), (n, 8 * c, h, w, c))
+    close_to_dense(cynorm.BatchNorm(layout="nChw8c"), src, src, out=np.empty(src.shape, np.float32))
+
+
+def test_rows_with_gaps_past_the_cache():
+    """Images whose rows have gaps are several tiles of each channel."""
+    src = np.random.default_rng(0).standard_normal((16, 64, 8, 604)).astype(np.float32)[..., :600]
+    close_to_dense(cynorm.BatchNorm(), src, src)
+
+
 @functools.lru_cache(maxsize=1)
 def inference_of_blocks(isa, dtype, activation, block):
     """A case past the cache and what `isa` makes of it in the layout's own order, once for all other orders."""
@@ -1228,6 +1286,24 @@ def test_transposed_past_the_cache(dtype, last):
     for got, room, wanted in zip(
         inference(case, src, src, diff_dst, add, outs), rooms, expected, strict=True
     ):
+        assert_same_bits(take(got, room), wanted)
+
+
+@pytest.mark.parametrize(
+    "shape, order",
+    [
+        *(((1_060_000 // groups, groups, 3), (0, 2, 1)) for groups in (22, 42, 43, 44)),
+        *(((8, groups, 600), (2, 1, 0)) for groups in (660, 661, 662)),
+    ],
+    ids=str,
+)
+def test_slabs_of_several_groups_past_the_cache(shape, order, isa):
+    """What one leaves of a line is put there by the next, though that have one group left."""
+    case = Case(shape, FLOAT32, axes=(1, 2))
+    dense = case.src, case.diff_dst, case.add
+    expected = inference(case, dense[0], *dense, (None, None, None))
+    outs, rooms = zip(*(place(np.zeros(shape, np.float32), Memory(order, (1,) * 3)) for _ in range(3)), strict=True)
+    for got, room, wanted in zip(inference(case, dense[0], *dense, outs), rooms, expected, strict=True):
         assert_same_bits(take(got, room), wanted)
 
 
@@ -1866,6 +1942,8 @@ def test_value_semantics():
     assert bn != cynorm.BatchNorm(epsilon=0.01, layout="NHWC") and bn != 3
     assert cynorm.BatchNorm(axes=(0, 2)) == cynorm.BatchNorm(axes=[0, 2])
     assert cynorm.BatchNorm(axes=(0, 2)) != cynorm.BatchNorm(axes=(0, 1))
+    assert cynorm.BatchNorm(axes=(2, 0)) == cynorm.BatchNorm(axes=(0, 2))
+    assert repr(cynorm.BatchNorm(axes=(0,))) == "BatchNorm(epsilon=1e-05, axes=(0,), activation=None)"
     with pytest.raises(AttributeError):
         bn.epsilon = 1.0
     assert bn.epsilon == 0.01 and bn.layout == "NHWC"

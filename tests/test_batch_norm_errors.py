@@ -331,6 +331,18 @@ def test_outputs():
     refused_by(("forward_training",), TypeError, "running_variance", "list", running_variance=[1.0] * 8)
 
 
+def test_memory_of_another_dtype_is_not_the_same_array():
+    memory = np.zeros(8, np.float32)
+    scale = np.ndarray(8, np.float16, memory, strides=4)
+    src = np.ones((4, 8, 3, 3), np.float16)
+    refuses(ValueError, "out_mean", "overlap scale", call=lambda: cynorm.batch_norm(src, scale, out_mean=memory))
+
+
+def test_lists_of_unsigned_integers():
+    src = np.ones((4, 8, 3, 3), np.float32)
+    refuses(TypeError, "scale", call=lambda: cynorm.batch_norm(src, [np.uint8(2)] * 8))
+
+
 def test_partial_overlap():
     """out is src (forward) or diff_dst (backward), or shares no element with any input."""
     buffer = array((3, 8, 3, 4), fill=7)

@@ -1467,6 +1467,7 @@ def test_value_semantics():
     with pytest.raises(AttributeError):
         lrn.alpha = 1.0
     assert (lrn.local_size, lrn.alpha, lrn.beta, lrn.k) == (4, 0.5, 0.6, 2.0)
+    assert "alpha=0.0" in repr(cynorm.LRN(alpha=-0.0))
     assert (lrn.region, lrn.layout, lrn.window, lrn.divisor) == ("within_channel", "NHWC", "torch", 3.0)
 
 

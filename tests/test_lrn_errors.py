@@ -284,6 +284,20 @@ OVERLAPS = [
 ]
 
 
+def test_an_overlap_too_hard_to_decide():
+    """What NumPy gives up on counts as an overlap."""
+    as_strided, memory, shape = np.lib.stride_tricks.as_strided, np.zeros(1 << 20, np.float32), (25, 32, 16, 16)
+    src = as_strided(memory, shape, (12, 312, 9980, 159664))
+    out = as_strided(memory[26:], shape, (12, 292, 9356, 149684))
+    refuses(ValueError, "out", "overlap src", call=lambda: cynorm.lrn(src, out=out))
+
+
+def test_many_interleaved_elements_are_refused():
+    n = 1 << 20
+    out = np.lib.stride_tricks.as_strided(np.full(2 * n + 8, 7, np.float32), (1, 2, n, 1), (0, 12, 8, 4))
+    refuses(ValueError, "out", f"nor interleave more than {n} elements", call=lambda: cynorm.lrn(np.ones(out.shape, np.float32), out=out))
+
+
 @pytest.mark.parametrize("kind", OVERLAPS)
 def test_partial_overlap(kind):
     """`out` is an input, or shares no element with one."""

@@ -950,6 +950,23 @@ def test_lrn_backward_refuses_the_workspace_of_any_other_problem(data, problem):
     assert (ours.arguments[DNNL_ARG_DIFF_SRC] == 7).all()
 
 
+def test_lrn_backward_in_other_blocks_ignores_the_workspace():
+    dims, (plain, blocks) = (2, 16, 3, 3), (memory_desc((2, 16, 3, 3), data_type.f32, tag) for tag in ("nchw", "nChw8c"))
+    forward = lrn_forward.primitive_desc(TRAINING, ACROSS, plain, plain, **LRN_PARAMETERS)
+    backward = lrn_backward.primitive_desc(ACROSS, blocks, blocks, plain, **LRN_PARAMETERS, hint_fwd_pd=forward)
+    src, workspace, out, expected = np.ones(dims, np.float32), cynorm.Workspace(), blocks.empty(), blocks.empty()
+    lrn_forward(forward).execute({DNNL_ARG_SRC: src, DNNL_ARG_DST: np.empty_like(src), DNNL_ARG_WORKSPACE: workspace})
+    arguments = {DNNL_ARG_SRC: src, DNNL_ARG_DIFF_DST: np.ones_like(out)}
+    lrn_backward(backward).execute(arguments | {DNNL_ARG_DIFF_SRC: expected})
+    lrn_backward(backward).execute(arguments | {DNNL_ARG_DIFF_SRC: out, DNNL_ARG_WORKSPACE: workspace})
+    assert_same_bits(out, expected)
+
+
+def test_strides_of_empty_tensors():
+    assert memory_desc((2, 0, 3), data_type.f32, "abc").strides == (3, 3, 1)
+    assert memory_desc((0, 3), data_type.f32, "ba").strides == (1, 1)
+
+
 @given(st.data(), batch_norm_problems())
 def test_batch_normalization_backward_refuses_the_workspace_of_any_other_problem(data, problem):
     assume(problem["flags"] & (RELU | ADD_RELU))

@@ -440,7 +440,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
 typedef struct {
     const cynorm_bn_tile *t;
     cynorm_bn_tile tile; /* in which copies stand for packed views */
-    int64_t statistics, group, groups, at, n, all; /* of so many */
+    int64_t statistics, group, groups, most, at, n, all; /* of so many groups at most; of so many elements */
 } slab_t;
 
 /* Bytes (of the mask, bits) from one element of a statistic to the next. */
@@ -450,7 +450,7 @@ static inline int64_t FN(slab_step)(const cynorm_bn_tile *t, const cynorm_bn_vie
 
 /* From a slab to the next. */
 static inline int64_t FN(slab_next)(const slab_t *s, const cynorm_bn_view *v) {
-    return s->groups > 1 ? s->groups * v->stride[2] : s->n * FN(slab_step)(s->t, v);
+    return s->most > 1 ? s->groups * v->stride[2] : s->n * FN(slab_step)(s->t, v);
 }
 
 static inline char *FN(slab_at)(const slab_t *s, const cynorm_bn_view *v) {
@@ -468,7 +468,7 @@ static void FN(move_slab)(const slab_t *s, int k, int pack) {
                          {s->statistics / split, {v->block, copy->block}},
                          {s->n, {step, FN(slab_step)(t, copy)}, s->at, s->all - s->at - s->n}},
                         cynorm_itemsize(v->dtype), FN(slab_next)(s, v)};
-    if (s->groups > 1) /* of one block */
+    if (s->most > 1) /* of one block */
         slab.axis[1] = (cynorm_axis){s->groups, {v->stride[2], s->n * slab.size}, s->group, t->count[2] - s->group - s->groups};
     if (pack) cynorm_pack(&slab);
     else cynorm_unpack(&slab, t->streaming ? copy->data + CYNORM_BN_SLAB : NULL, CYNORM_BN_SLAB_ROWS);
@@ -536,9 +536,10 @@ static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
     int64_t piece = (CYNORM_BN_SLAB / 64 / s.statistics - 1) * 64 / widest;
     piece = piece >= 64 ? piece / 64 * 64 : piece >= 16 ? piece / 16 * 16 : 16;
     if (kept) piece = piece > t->repeat ? piece / t->repeat * t->repeat : t->repeat;
-    const int64_t groups = kept ? 1 : t->count[2], most = FN(joins_groups)(&s) && piece > s.all ? piece / s.all : 1;
+    const int64_t groups = kept ? 1 : t->count[2];
+    s.most = FN(joins_groups)(&s) && piece > s.all ? piece / s.all : 1;
     for (s.group = 0; s.group < groups; s.group += s.groups) {
-        s.groups = groups - s.group < most ? groups - s.group : most;
+        s.groups = groups - s.group < s.most ? groups - s.group : s.most;
         for (s.at = 0; s.at < s.all; s.at += s.n) {
             s.n = s.all - s.at < piece ? s.all - s.at : piece;
             s.tile = FN(slab_tile)(&s);
