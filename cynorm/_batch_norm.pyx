@@ -8,8 +8,9 @@ merged. The innermost one is a row:
     kept innermost      row: kept axis      -                            groups: first reduced axis  (NHWC)
 
 Where the reduced row is a small plane, there are many of them and the kept axis follows on, both are one kept row:
-a statistic has as many columns there, which are summed on their own first (`spread_rows`). Where there are few, the
-kept axis is taken for the innermost one, though packed so (`turn_short_rows`).
+a statistic has as many columns there, which are summed on their own first (`spread_rows`); so it has where there are
+gaps between many reduced rows, each a kept one of its own. Where small planes are few, the kept axis is taken for the
+innermost one, though packed so (`turn_short_rows`). Short kept rows with gaps are packed as well (`pack_gaps`).
 
 What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
 worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
