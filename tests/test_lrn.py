@@ -720,6 +720,28 @@ def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, win
 
 
 @each_dtype
+@pytest.mark.parametrize("size", [3, 4, 9, 15])
+@pytest.mark.parametrize("shape", [(1, 2, 70, 130), (1, 1, 190, 171), (2, 9, 66, 66), (1, 1, 90, 800)], ids=str)
+def test_planes_that_are_copied_whole(shape, size, dtype):
+    """Reversed, transposed, of every other element or of channels last: planes of any size, cut for any number of threads."""
+    lrn = cynorm.LRN(size, 0.5, region="within_channel")
+    rng = np.random.default_rng(0)
+    dense = [random_values(rng, shape, dtype) for _ in range(2)]
+    expected_dst, expected_diff = lrn.forward(dense[0]), lrn.backward(dense[1], dense[0])
+    first, swapped, last, one = (0, 1, 2, 3), (0, 1, 3, 2), (0, 2, 3, 1), (1, 1, 1, 1)
+    memories = [Memory(first, (1, 1, 1, -1)), Memory(swapped, one), Memory(first, (1, 1, 1, 2)), Memory(last, one), Memory(first, one)]
+    for i, memory in enumerate(memories):
+        (src, _), (diff_dst, _) = place(dense[0], memory), place(dense[1], memories[i - 1])
+        for other in memories[-1], memories[i - 2], memory:
+            out, room = place(np.zeros(shape, dtype), other)
+            threads = 1 + (i + size) % 3
+            lrn.forward(src, out=out, num_threads=threads)
+            assert_same_windows(take(out, room), expected_dst, size, "dst")
+            lrn.backward(diff_dst, src, out=out, num_threads=threads)
+            assert_same_windows(take(out, room), expected_diff, size, "diff_src", expected_diff)
+
+
+@each_dtype
 @pytest.mark.parametrize("last", [False, True], ids=["from channels first", "from channels last"])
 @pytest.mark.parametrize("slack", [0, 1], ids=["dense", "sliced"])
 def test_transposed_past_the_cache(slack, dtype, last):

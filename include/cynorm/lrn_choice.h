@@ -10,8 +10,8 @@ enum {
 /* Whether what is not contiguous along level 0 may be copied, the tile's part of it whole, before the kernel and after: transposed,
  * as a rule. */
 static int FN(transposable)(const cynorm_lrn_tile *t) {
-    const int64_t row = t->window[0].step > 1 ? t->count[1] : t->count[0]; /* pixels */
-    if (t->windows) return (t->left || t->right) && t->extent * row <= CYNORM_TRANSPOSED_PIXELS;
+    if (t->windows && t->window[0].step > 1) return t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
+    if (t->windows) return (t->left || t->right) && t->extent * t->count[0] * cynorm_itemsize(t->dst.dtype) <= CYNORM_COPIED_PLANE;
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 

@@ -22,8 +22,8 @@ typedef struct { int64_t step, left, right; } cynorm_lrn_window;
 enum { CYNORM_SUM_DIRECT = 8 };
 
 /* The most slabs of a stream whose operands may be transposed, a tile's part whole: its scratch is of as many rows; the most
- * pixels of a plane, likewise. */
-enum { CYNORM_TRANSPOSED_MOST = 1024, CYNORM_TRANSPOSED_PIXELS = 4096 };
+ * pixels of a plane, where it is of several channels' pixels, likewise; else the most bytes. */
+enum { CYNORM_TRANSPOSED_MOST = 1024, CYNORM_TRANSPOSED_PIXELS = 4096, CYNORM_COPIED_PLANE = 1 << 18 };
 
 typedef struct {
     double k, alpha, beta; /* alpha divided by the window's cells already */
