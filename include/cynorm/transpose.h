@@ -125,7 +125,7 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
 }
 
 /* As many rows at a time as a vector holds, or, where there are fewer, half a vector or a quarter: channels
- * of a block. Each is a function of its own, or pointers spill. What is too narrow goes by elements. */
+ * of a block. Each is a function of its own, or pointers spill. */
 #define ARGUMENTS                                                                                            \
     char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,           \
         int64_t ahead
@@ -139,13 +139,7 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
     CYNORM_TRANSPOSE(size, 64)                                                                               \
     static void cynorm_transpose_##size(ARGUMENTS) {                                                         \
         const int64_t bytes = rows * size;                                                                   \
-        if (bytes < 16 && rows < columns)                                                                    \
-            for (int64_t r = 0; r < rows; r++)                                                               \
-                cynorm_copy_##size(to + r * size, to_step, from + r * from_step, size, columns);             \
-        else if (columns < CYNORM_LANE / size || bytes < 16)                                                 \
-            for (int64_t c = 0; c < columns; c++)                                                            \
-                cynorm_copy_##size(to + c * to_step, size, from + c * size, from_step, rows);                \
-        else if (bytes < 32 || CYNORM_VBYTES == 16)                                                          \
+        if (bytes < 32 || CYNORM_VBYTES == 16)                                                               \
             cynorm_transpose_##size##_16(to, to_step, from, from_step, rows, columns, ahead);                \
         else if (bytes < 64 || CYNORM_VBYTES == 32)                                                          \
             cynorm_transpose_##size##_32(to, to_step, from, from_step, rows, columns, ahead);                \
@@ -160,7 +154,7 @@ CYNORM_TRANSPOSE_SIZE(8)
 #undef CYNORM_TRANSPOSE_SIZE
 #undef CYNORM_TRANSPOSE
 
-/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart.
+/* to[c][r] = from[r][c], 16 bytes of each or more: the elements of a row follow on, both here and there; rows are a step apart.
  * What lies `ahead` of what is read is prefetched, unless that is 0. */
 static void cynorm_transpose(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
                              int64_t columns, int64_t ahead, int64_t size) {
@@ -262,7 +256,8 @@ static void cynorm_reorder(const cynorm_slab *s, int side, int64_t ahead) {
         return;
     }
     if (c->n > 1 && cynorm_distance(c->step[!side]) == size) b = &s->axis[2], c = &s->axis[1];
-    if (a->n > 1 && b->n > 1 && cynorm_distance(b->step[!side]) == size && cynorm_distance(a->step[side]) == size) {
+    if (a->n * size >= CYNORM_LANE && b->n * size >= CYNORM_LANE && cynorm_distance(b->step[!side]) == size &&
+        cynorm_distance(a->step[side]) == size) {
         cynorm_axis row = *a, column = *b; /* forwards, where they are read and where they are written */
         if (row.step[side] < 0) cynorm_turn(&row, &to, &from, side);
         if (column.step[!side] < 0) cynorm_turn(&column, &to, &from, side);
