@@ -23,15 +23,17 @@ cdef int real_of(int dtype) noexcept nogil:
 cdef int check_tensor(const cynorm_tensor *t, bint integers) noexcept nogil:
     cdef int i
     cdef int64_t elements = 1
+    cdef bint empty = False
     if t == NULL or not 1 <= t.ndim <= 8:
         return CYNORM_BAD_TENSOR
     if not 0 <= t.dtype < CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
         return CYNORM_BAD_TENSOR
     for i in range(t.ndim):
-        if t.shape[i] < 0:
+        if t.shape[i] < 0 or t.shape[i] > 0 and elements > (<int64_t>1 << 62) // t.shape[i]:
             return CYNORM_BAD_TENSOR
-        elements *= t.shape[i]
-    return CYNORM_BAD_TENSOR if t.data == NULL and elements > 0 else CYNORM_OK
+        elements *= t.shape[i] if t.shape[i] > 0 else 1
+        empty |= t.shape[i] == 0
+    return CYNORM_BAD_TENSOR if t.data == NULL and not empty else CYNORM_OK
 
 
 cdef int check_like(const cynorm_tensor *t, const cynorm_tensor *src, int dtype) noexcept nogil:

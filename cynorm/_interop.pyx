@@ -116,7 +116,8 @@ def from_dlpack(obj, writing):
         raise BufferError("what is written would be lost in a copy")
     # older PyTorch hands out memory that may be; JAX and TensorFlow, to this day, memory that must not change
     if writing and borrowed.plain != NULL and not hasattr(obj, "is_neg"):
-        raise BufferError("DLPack before 1.0 does not say that its memory may be written to")
+        raise BufferError("what DLPack before 1.0 hands out is not known to be writable, as JAX's and TensorFlow's is "
+                          "not; pass a NumPy array")
     array = np.asarray(borrowed)
     if borrowed.bfloat16:
         try:

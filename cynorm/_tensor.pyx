@@ -173,7 +173,8 @@ cdef bint masked(object array):
 
 
 cdef int refuse_masked(str name) except -1:
-    raise TypeError(f"{name} must not be a masked array, whose mask would be ignored: pass its data or filled()")
+    raise TypeError(f"{name} must not be a masked array, whose mask would be ignored: pass its .data"
+                    " or, where it is only read, filled()")
 
 
 cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
@@ -522,7 +523,8 @@ cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, in
         from cynorm.layout import LAYOUTS
         others = ", ".join([other for other in LAYOUTS if LAYOUTS[other].ndim == t.ndim])
         raise ValueError(f"{name} must have {ndim} dimensions for layout {layout!r}, got {t.ndim}"
-                         + (f"; layouts of {t.ndim} are {others}" if others else ""))
+                         + (f"; layouts of {t.ndim} are {others}" if others else "")
+                         + (f"; of one image without a batch pass {name}[None]" if t.ndim == ndim - 1 else ""))
     if block:
         if t.shape[t.ndim - 1] != block:
             raise ValueError(f"{name}'s last axis must be {block} channels for layout {layout!r}, "

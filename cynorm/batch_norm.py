@@ -85,7 +85,7 @@ class Activation(Immutable):
 
     **parameters : float
         Those of the function. Defaults: alpha 1, beta 1, steepness 1, but hard_sigmoid alpha 0.2, beta 0.5; leaky_relu
-        alpha 0.01; linear beta 0; scaled_elu alpha 1.6733, gamma 1.0507; shrink bias 0, threshold 0.5. For data other than
+        alpha 0.01; linear beta 0; scaled_elu alpha 1.6732632, gamma 1.050701; shrink bias 0, threshold 0.5. For data other than
         float64 they are rounded to float32, to infinity beyond its range.
 
     Attributes
@@ -171,7 +171,7 @@ class BatchNorm(Immutable):
     A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one. Those that
     are given alike are equal: with axes (0, 2, 3) it is not the one with layout "NCHW".
     float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
-    threads.
+    threads; on the memory order, the last bits of half types' gradients may.
 
     Where the reduced axes hold no element (an empty batch), mean, variance and gradients are 0 and running statistics
     stay as they are; where they hold one, variance is 0.

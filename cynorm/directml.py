@@ -565,6 +565,8 @@ def _three(out: _Three | None) -> _Three:
     """Unpack ``out=`` of an operator with three outputs."""
     if out is None:
         return None, None, None
-    if not isinstance(out, tuple) or len(out) != 3:
-        raise TypeError(f"out must be a tuple of 3 arrays or None, got {shown(out)}")
+    if not isinstance(out, tuple):
+        raise TypeError(f"out must be a tuple of 3 arrays or None, got {type(out).__name__}")
+    if len(out) != 3:
+        raise ValueError(f"out must be a tuple of 3 arrays or None, got one of {len(out)}")
     return out

@@ -285,12 +285,13 @@ class memory_desc:
         Parameters
         ----------
         buffer : bytes, bytearray, memoryview or array
-            Contiguous, of `get_size()` bytes at least.
+            Contiguous, of `get_size()` bytes at least. An array is of the descriptor's type, or of bytes, in C order; where it
+            has the descriptor's shape, it has to have its strides as well, as `reshape(-1)` has not.
 
         Raises
         ------
         TypeError, ValueError
-            If the buffer is none, or too short, or the format is left open.
+            If the buffer is none, of other elements or in another order, or too short, or the format is left open.
 
         Examples
         --------
@@ -299,12 +300,22 @@ class memory_desc:
         """
         strides, nbytes = self.byte_strides, self.get_size()
         if isinstance(buffer, np.ndarray):
-            held, contiguous = buffer.nbytes, buffer.flags.forc
+            if buffer.dtype != self.dtype and buffer.dtype.itemsize > 1:
+                raise TypeError(f"buffer must be of {self.dtype} or bytes, got an array of {buffer.dtype}")
+            if buffer.ndim > 1 and buffer.shape == self.shape:
+                pairs = zip(self.shape, buffer.strides, strides, strict=True)
+                if buffer.dtype == self.dtype and all(n < 2 or own == wanted for n, own, wanted in pairs):
+                    return buffer.view()
+                raise ValueError(
+                    f"buffer of the descriptor's shape must be of {self.dtype}, with strides {strides}, "
+                    f"got {buffer.dtype}, {buffer.strides}; its reshape(-1) is memory as it is"
+                )
+            held, contiguous = buffer.nbytes, buffer.flags.c_contiguous
         else:
             try:
                 memory = memoryview(buffer)
             except TypeError:
-                raise TypeError(f"buffer must be bytes, a bytearray, a memoryview or an array, got {shown(buffer)}") from None
+                raise TypeError(f"buffer must be bytes, a bytearray, a memoryview or a NumPy array, got {shown(buffer)}") from None
             held, contiguous = memory.nbytes, memory.contiguous
         if not contiguous:
             raise ValueError(f"buffer must be contiguous, got {shown(buffer)}")
@@ -422,8 +433,8 @@ class _Geometry:
         if blocks - {1, self.block} or (len(blocks) > 1 and self.channels):
             formats = ", ".join(f"blocks of {block}" if block > 1 else "plain" for block in sorted(blocks))
             raise ValueError(
-                f"formats must be all plain or in blocks of one size, or the channels a multiple of these: unimplemented "
-                f"for {formats} of {dims[1]} channels"
+                f"formats must be plain or in blocks of one size, and where both occur, the channels a multiple of it: "
+                f"unimplemented for {formats} of {dims[1]} channels"
             )
         spatial = ("", "W", "HW", "DHW")[len(dims) - 2]
         self.layout = f"NC{spatial}" if self.block == 1 else f"nC{spatial.lower()}{self.block}c"

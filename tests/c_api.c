@@ -131,6 +131,12 @@ static int lrn_status(void (*spoil)(cynorm_lrn *, cynorm_tensor *, cynorm_tensor
 
 static void nothing(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, (void)s, (void)d; }
 static void no_data(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, (void)d, s->data = NULL; }
+/* extents whose product is 0 in 64 bits */
+static void too_many(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) {
+    (void)p;
+    for (int i = 0; i < 4; i++) s->shape[i] = d->shape[i] = 1 << 16;
+    s->data = d->data = NULL;
+}
 static void no_dtype(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, s->dtype = d->dtype = 9; }
 static void other_shape(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, (void)s, d->shape[1] = 3; }
 static void other_dtype(cynorm_lrn *p, cynorm_tensor *s, cynorm_tensor *d) { (void)p, (void)s, d->dtype = CYNORM_F16; }
@@ -284,7 +290,7 @@ static PyObject *defaults(PyObject *self, PyObject *args) {
 
 static PyObject *statuses(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return Py_BuildValue("iiiiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(no_dtype),
+    return Py_BuildValue("iiiiiiiiiii", lrn_status(nothing), lrn_status(no_data), lrn_status(too_many), lrn_status(no_dtype),
                          lrn_status(other_shape), lrn_status(other_dtype), lrn_status(other_layout),
                          lrn_status(far_axis), lrn_status(bad_window), lrn_status(no_number),
                          lrn_status(bad_region));

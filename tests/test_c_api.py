@@ -169,7 +169,7 @@ def test_padding_of_blocks_that_take_many_tiles_is_cleared(c_api, within):
 
 def test_statuses(c_api):
     bad_tensor, mismatch, bad_parameter = -2, -3, -4
-    assert c_api.statuses() == (0, *2 * [bad_tensor], *4 * [mismatch], *3 * [bad_parameter])
+    assert c_api.statuses() == (0, *3 * [bad_tensor], *4 * [mismatch], *3 * [bad_parameter])
     assert c_api.batch_norm_statuses() == (
         8 * [0] + 7 * [bad_tensor] + 4 * [mismatch] + 3 * [bad_parameter]
     )  # fmt: skip

@@ -602,7 +602,9 @@ def test_the_output_may_be_an_input_but_not_overlap_it(operator, name):
 @pytest.mark.parametrize("out", [ones(*DATA), (None, None), [None] * 3])
 def test_three_outputs_are_given_as_a_tuple(operator, out):
     shapes, fields = OPERATORS[operator]
-    with pytest.raises(TypeError, match="^out must be a tuple of 3 arrays or None"):
+    got = f"one of {len(out)}" if isinstance(out, tuple) else type(out).__name__
+    with pytest.raises(ValueError if isinstance(out, tuple) else TypeError,
+                       match=f"^out must be a tuple of 3 arrays or None, got {got}$"):
         getattr(directml, operator)(
             **{name: ones(*shape) for name, shape in shapes.items()}, **fields, out=out
         )

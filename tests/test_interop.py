@@ -141,7 +141,7 @@ def test_memory_that_does_not_say_so_is_not_written():
     bn, unversioned = cynorm.BatchNorm(), DLPack(SRC.copy(), versioned=False)
     running = DLPack(np.zeros(8, np.float32), versioned=False)
     np.testing.assert_array_equal(LRN.forward(unversioned), LRN.forward(SRC))
-    with pytest.raises(TypeError, match="^out must share its memory, got DLPack that does not: DLPack before 1.0 does not say"):
+    with pytest.raises(TypeError, match="^out must share its memory, got DLPack that does not: what DLPack before 1.0 hands out"):
         LRN.forward(SRC, out=unversioned)
     with pytest.raises(TypeError, match="^running_mean must share its memory"):
         bn.forward_training(SRC, running_mean=running, running_variance=np.ones(8, np.float32))

@@ -409,7 +409,8 @@ def test_scalars(scalar):
 def test_dimensions_of_other_layouts():
     """A message on dimensions names the layouts that have as many."""
     call = cynorm.LRN().forward
-    refuses(ValueError, "must have 4 dimensions for layout 'NCHW', got 3; layouts of 3 are NCW, NWC",
+    refuses(ValueError, "must have 4 dimensions for layout 'NCHW', got 3; layouts of 3 are NCW, NWC; of one image "
+            "without a batch pass src[None]",
             call=lambda: call(np.ones((2, 8, 3), np.float32)))  # fmt: skip
     with pytest.raises(ValueError, match="for layout 'NCHW', got 1$"):
         call(np.ones(8, np.float32))

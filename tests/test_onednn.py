@@ -735,12 +735,27 @@ def test_buffers_are_seen_as_their_descriptor_says():
         md.wrap(buffer[:11])
     with pytest.raises(ValueError, match="^buffer must be contiguous, got an array of float32"):
         md.wrap(np.zeros(24, np.float32)[::2])
-    with pytest.raises(TypeError, match=r"^buffer must be bytes, a bytearray, a memoryview or an array, got \[1, 2\]$"):
+    with pytest.raises(TypeError, match=r"^buffer must be bytes, a bytearray, a memoryview or a NumPy array, got \[1, 2\]$"):
         md.wrap([1, 2])
+    with pytest.raises(TypeError, match="^buffer must be of float32 or bytes, got an array of float64$"):
+        md.wrap(np.zeros(12))
+    with pytest.raises(ValueError, match="^buffer must be contiguous, got an array of float32"):
+        md.wrap(np.zeros((3, 8), np.float32).T)
     half = memory_desc((2, 4), data_type.bf16, "ba")
     memory = bytearray(16)
     half.wrap(memory)[...] = 1
     assert memory == 8 * bytes([0x80, 0x3F])
+
+
+def test_arrays_of_the_descriptors_shape_have_its_strides():
+    """They are taken as they are; what lies otherwise would be another tensor."""
+    md = memory_desc((1, 3, 2, 2), data_type.f32, "nhwc")
+    channels_last = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)
+    array = md.wrap(channels_last.transpose(0, 3, 1, 2))
+    assert np.shares_memory(array, channels_last)
+    np.testing.assert_array_equal(array, md.wrap(channels_last))
+    with pytest.raises(ValueError, match=r"^buffer of the descriptor's shape must be of float32, with strides \(48, 4, 24, 12\), got"):
+        md.wrap(np.zeros((1, 3, 2, 2), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -786,7 +801,7 @@ def test_descriptors_check_their_parameters():
         memory_desc((2, 10**30), data_type.f32, "ab")
     with pytest.raises(ValueError, match="^format must be 'any' or strides for 6 dims, .* got 'nchw'"):
         memory_desc((2,) * 6, data_type.f32, "nchw")
-    with pytest.raises(TypeError, match="^buffer must be bytes, .* or an array, got None"):
+    with pytest.raises(TypeError, match="^buffer must be bytes, .* or a NumPy array, got None"):
         memory_desc((2, 3), data_type.f32, "ab").wrap(None)
     assert memory_desc((2, 3), np.int32(3), "ab") == memory_desc((2, 3), data_type.f32, "ab")
     with pytest.raises(ValueError, match="^data_type must be that of an element, got undef"):
@@ -796,7 +811,7 @@ def test_descriptors_check_their_parameters():
 MD = memory_desc((2, 16, 5, 5), data_type.f32, "nchw")
 ACROSS = algorithm.lrn_across_channels
 TRAINING, INFERENCE = prop_kind.forward_training, prop_kind.forward_inference
-SEVERAL = "formats must be all plain or in blocks of one size, .* unimplemented for "
+SEVERAL = "formats must be plain or in blocks of one size, .* unimplemented for "
 LRN_PARAMETERS = {"local_size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0}
 
 

@@ -311,7 +311,7 @@ FORMAT_NAMES = '"NHWC", "NCHW", "NDHWC", "NCDHW"'
 READ_ONLY, REPEATED = X.copy(), np.broadcast_to(X[:1].copy(), X.shape)
 READ_ONLY.flags.writeable = False
 REPEATED.flags.writeable = True
-MASKED = "{} must not be a masked array, whose mask would be ignored: pass its data or filled()"
+MASKED = "{} must not be a masked array, whose mask would be ignored: pass its .data or, where it is only read, filled()"
 
 BROKEN = [
     ("lrn", {"input": X3}, ValueError, "in must be 4-dimensional"),
