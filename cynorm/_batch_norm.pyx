@@ -538,7 +538,7 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept
                 cut = across(itemsize)  # whole runs of memory that lies the other way round
         cut = min(cut, extent)
     if plan.tile.packs and cut > across(itemsize):
-        cut = round_up(ceil_div(extent, ceil_div(extent, across(itemsize))), LINE / itemsize)
+        cut = round_up(even_part(extent, across(itemsize)), LINE / itemsize)
     return round_up(cut, plan.split) if plan.split else cut
 
 
@@ -574,7 +574,7 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
     for i in range(plan.reduceds):
         plan.others *= plan.reduced[i].extent
     wanted = wanted_chunks(plan, itemsize)
-    plan.others_cut = ceil_div(plan.others, min(wanted, plan.others))
+    plan.others_cut = ceil_div(plan.others, wanted)
     plan.others_cuts = ceil_div(plan.others, plan.others_cut)
     wanted = ceil_div(wanted, plan.others_cuts)
     plan.groups_cut = min(plan.groups.extent, round_up(ceil_div(plan.groups.extent, wanted), plan.repeat))
@@ -719,6 +719,19 @@ cdef void store_parameter(const state_t *s, const cynorm_tensor *t, int array) n
         each_parameter(s.plan, t, s.array[array], True)
 
 
+cdef double get_real(const state_t *s, int array, int64_t i) noexcept nogil:
+    if s.plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64:
+        return (<double *>s.array[array])[i]
+    return (<float *>s.array[array])[i]
+
+
+cdef void put_real(const state_t *s, int array, int64_t i, double value) noexcept nogil:
+    if s.plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64:
+        (<double *>s.array[array])[i] = value
+    else:
+        (<float *>s.array[array])[i] = <float>value
+
+
 cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tensor *t, int array,
                          double factor) noexcept nogil:
     """running = (1 - momentum) * running + momentum * factor * new, by way of an array no longer needed."""
@@ -728,12 +741,7 @@ cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tens
         return
     load_parameter(s, t, NORM)
     for i in range(s.plan.statistics):
-        if s.plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64:
-            (<double *>s.array[NORM])[i] = (1 - momentum) * (<double *>s.array[NORM])[i] + (
-                momentum * factor * (<double *>s.array[array])[i])
-        else:
-            (<float *>s.array[NORM])[i] = <float>((1 - momentum) * (<float *>s.array[NORM])[i] + (
-                momentum * factor * (<float *>s.array[array])[i]))
+        put_real(s, NORM, i, (1 - momentum) * get_real(s, NORM, i) + momentum * factor * get_real(s, array, i))
     store_parameter(s, t, NORM)
 
 
@@ -752,12 +760,7 @@ cdef void choose_pivots(const state_t *s, const cynorm_bn_call *call) noexcept n
                 t.data += t.strides[a] * (t.shape[a] - 1 - t.shape[a] / 2 if last else t.shape[a] / 2)
         load_parameter(s, &t, VARIANCE if last else MEAN)  # arrays that are not needed yet
     for i in range(s.plan.statistics):
-        if t.dtype == CYNORM_F64:
-            (<double *>s.array[CENTER])[i] = median(
-                (<double *>s.array[CENTER])[i], (<double *>s.array[MEAN])[i], (<double *>s.array[VARIANCE])[i])
-        else:
-            (<float *>s.array[CENTER])[i] = <float>median(
-                (<float *>s.array[CENTER])[i], (<float *>s.array[MEAN])[i], (<float *>s.array[VARIANCE])[i])
+        put_real(s, CENTER, i, median(get_real(s, CENTER, i), get_real(s, MEAN, i), get_real(s, VARIANCE, i)))
 
 
 cdef double median(double a, double b, double c) noexcept nogil:
@@ -1153,6 +1156,31 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
 
 # ---- calls ----
 
+cdef bint shares_bytes(const plan_t *plan) noexcept nogil:
+    """Whether a byte of the mask may have bits of two rows, or units: each adds its own to zeros."""
+    cdef int64_t row = plan.row.extent * (plan.groups.extent if plan.repeat > 1 else 1)
+    return row % 8 != 0 or (plan.tile.kept_inner and plan.cuts > 1 and plan.cut * plan.spread % 8 != 0)
+
+
+cdef void store_results(const cynorm_bn *p, const cynorm_bn_call *call, const state_t *s) noexcept nogil:
+    """What a call writes besides tensors of the data's shape."""
+    cdef const cynorm_tensor **t = <const cynorm_tensor **>call.parameter
+    cdef int64_t count = s.plan.count
+    cdef double factor = count / (count - 1.0) if count > 1 and p.unbiased_running else 1
+    cdef int i
+    if call.kind == FORWARD_TRAINING:
+        for i in range(MEAN, RSTD + 1):
+            store_parameter(s, t[i], i)
+        store_parameter(s, t[KEPT_MEAN], MEAN)
+        store_parameter(s, t[KEPT_SHIFT], SHIFT)
+        if count > 0:
+            update_running(p, s, t[RUNNING_MEAN], MEAN, 1)
+            update_running(p, s, t[RUNNING_VARIANCE], VARIANCE, factor)
+    elif call.kind != FORWARD_INFERENCE:
+        store_parameter(s, t[DIFF_SCALE], DIFF_SCALE)
+        store_parameter(s, t[DIFF_SHIFT], DIFF_SHIFT)
+
+
 cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, int num_threads) noexcept nogil:
     """`valid`: how many channels of the last block there are, if not all. -1 where memory cannot be had."""
     cdef plan_t plan
@@ -1161,20 +1189,18 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     cdef bint backward = call.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE)
     cdef int64_t nbytes = total_bytes(call.data[CYNORM_BN_SRC]), size, one, each, at = 0
     cdef int64_t start[ARRAYS]
-    cdef double factor = 1
     cdef char *memory
     cdef char *sums = NULL
     cdef int status = 0, arrays = ARRAYS if backward else DIFF_SCALE, i
     make_plan(p, call, &plan)
-    if plan.statistics == 0:
+    if plan.statistics == 0 or nbytes == 0 and call.kind == FORWARD_INFERENCE:
         return 0
+    if plan.statistics >> 56:       # of no elements: bytes of so many would overflow
+        return -1
     if valid and ends_in_padding(call, &plan):
         plan.padding = plan.inner_extent[0] - valid
-    if not backward and call.data[CYNORM_BN_MASK] != NULL:
-        each = plan.row.extent * (plan.groups.extent if plan.repeat > 1 else 1)
-        # rows, or units, share bytes
-        if each % 8 or (plan.tile.kept_inner and plan.cuts > 1 and plan.cut * plan.spread % 8):
-            memset(call.data[CYNORM_BN_MASK].data, 0, ceil_div(plan.statistics * plan.count, 8))
+    if not backward and call.data[CYNORM_BN_MASK] != NULL and shares_bytes(&plan):
+        memset(call.data[CYNORM_BN_MASK].data, 0, ceil_div(plan.statistics * plan.count, 8))
     s.plan = &plan
     s.epsilon = p.epsilon
     s.sums = NULL
@@ -1212,19 +1238,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
         if call.data[CYNORM_BN_DIFF_ADD] != NULL:
             zero_padding(call.data[CYNORM_BN_DIFF_ADD], valid)
     if status == 0:
-        if call.kind == FORWARD_TRAINING:
-            for i in range(MEAN, RSTD + 1):
-                store_parameter(&s, t[i], i)
-            store_parameter(&s, t[KEPT_MEAN], MEAN)
-            store_parameter(&s, t[KEPT_SHIFT], SHIFT)
-            if plan.count > 1 and p.unbiased_running:
-                factor = plan.count / (plan.count - 1.0)
-            if nbytes > 0:
-                update_running(p, &s, t[RUNNING_MEAN], MEAN, 1)
-                update_running(p, &s, t[RUNNING_VARIANCE], VARIANCE, factor)
-        if backward:
-            store_parameter(&s, t[DIFF_SCALE], DIFF_SCALE)
-            store_parameter(&s, t[DIFF_SHIFT], DIFF_SHIFT)
+        store_results(p, call, &s)
     free(memory)
     return status
 

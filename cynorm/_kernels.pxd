@@ -12,14 +12,15 @@ cdef extern from "cynorm/tiles.h" nogil:
         int dtype
 
     enum:
-        CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
+        CYNORM_COPIED_PLANE, CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
+        CYNORM_TRANSPOSED_PIXELS
 
     ctypedef struct cynorm_lrn_window:
         int64_t step, left, right
 
     ctypedef struct cynorm_lrn_tile:
         double k, alpha, beta
-        int64_t extent, begin, end, left, right
+        int64_t extent, begin, end, part, left, right
         int64_t count[3]
         int64_t pitch[3]
         int64_t origin, size, missing, behind
@@ -33,6 +34,7 @@ cdef extern from "cynorm/tiles.h" nogil:
         int cut
         int streaming
         cynorm_lrn_view src, diff_dst, y, dst, omega
+        cynorm_lrn_view view[5]
         void *scratch
 
     enum:

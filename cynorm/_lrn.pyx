@@ -22,8 +22,8 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS,
-    cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
+    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
+    CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
 )
 from cynorm._tasks cimport (
     close_tasks, cynorm_float_mode, cynorm_set_float_mode, next_task, omp_get_num_threads, omp_get_thread_num,
@@ -47,10 +47,13 @@ cdef enum:
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
     PART_LINES = 20                 # lines: the shortest part of a plane that columns go through in the cache
     THREAD_LINES = 1200             # lines: the least that a thread has to do by columns in the cache
-    NARROWEST = 8                   # elements: shorter rows of planes are transposed
+    NARROWEST = 10                  # elements: shorter rows of planes are transposed, as channels of pixels;
+    NARROWEST_HALF = 14             # of half types,
+    NARROWEST_DOUBLE = 8            # of float64
     RUN = 1024                      # elements: the length a slab aims at
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     TRANSPOSED = 3 << 13            # bytes a slab aims at where part of it is transposed: runs either way are long
+    FEW_CHANNELS = 8                # elements: pixels of fewer leave vectors empty
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about as many
     SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache;
@@ -90,6 +93,7 @@ ctypedef struct plan_t:
 ctypedef struct cutting_t:
     int64_t length, tiles, uncut
     int64_t windows                 # a part of the stream is at least as long as so many
+    int64_t planes                  # that are copied together
     bint by_columns, whole          # which loops serve; whether these are many times as fast where level 0 is not cut
 
 # A strip of memory, of levels 0, 1, 2 and the stream.
@@ -188,6 +192,57 @@ cdef bint beside_window(const axis_t *pixels, const axis_t *channels, int64_t it
             and pixels.extent * channels.extent <= BESIDE_MOST and mergeable(channels, pixels))
 
 
+cdef bint pixels_follow(const axis_t *pixels, const axis_t *channels, int64_t itemsize) noexcept nogil:
+    """Whether channels follow on, and pixels do, in all tensors."""
+    cdef int i
+    for i in range(OMEGA):
+        if channels.stride[i] == 0 and pixels.stride[i] == 0:
+            continue                # there is none
+        if channels.stride[i] != itemsize or pixels.stride[i] != itemsize * channels.extent:
+            return False
+    return True
+
+
+cdef int64_t narrowest(int64_t itemsize) noexcept nogil:
+    return NARROWEST_HALF if itemsize == 2 else NARROWEST if itemsize == 4 else NARROWEST_DOUBLE
+
+
+cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_t *windowed, int w,
+                            const axis_t *free_axes, int f, int64_t itemsize, bint transposable) noexcept nogil:
+    """Whether level 0 is the window's innermost axis: where that is contiguous, and long enough to fill vectors."""
+    cdef const axis_t *window = &windowed[w - 1]
+    cdef bint fills = f > 0 and free_axes[0].extent >= VECTOR, along = f == 0 or not nearer(&free_axes[0], window)
+    cdef bint box = transposable and w == 2, looped = box and p.left == p.right and p.left <= (
+        kernels_of(plan).lrn_plane_reach)
+    cdef int64_t cells = window.left + window.right + 1
+    cdef bint far = cells > CYNORM_SUM_DIRECT
+    cdef const axis_t *channels = window if not p.within_channel else &free_axes[0]
+    cdef bint few = f > 0 and transposable and channels.extent < FEW_CHANNELS
+    # of mixed orders, the contiguous axes of all lie in the slab, or what lies along the window is transposed;
+    # omega of wide windows changes nothing: see maybe_by_blocks
+    if not p.within_channel and contiguous(window, itemsize, OMEGA):
+        along = not (fills and (transposable or far and not plan.backward)
+                     and window.extent <= CYNORM_TRANSPOSED_MOST
+                     and (few and not far or contiguous(&free_axes[0], itemsize, DST)))
+    # too few channels for vectors are planes, unless these are narrow, or pixels are rows as they lie; rows of three
+    # windows, but the order of wide sums stays as it is
+    if p.within_channel and few and not along:
+        if w == 1:
+            along = cells <= CYNORM_SUM_DIRECT + 1 and 3 * cells <= window.extent
+        elif looped:
+            along = window.extent >= narrowest(itemsize) and not pixels_follow(window, channels, itemsize)
+        elif box:
+            along = (window.extent >= VECTOR
+                     and windowed[0].extent * window.extent * itemsize <= CYNORM_COPIED_PLANE)
+    if not (along and fills):
+        return along
+    # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
+    if window.extent < (narrowest(itemsize) if looped else VECTOR):
+        return False
+    return not (box and (not looped or contiguous(&free_axes[0], itemsize, OMEGA))
+                and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS)
+
+
 cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, int64_t itemsize, bint transposable,
                            plan_t *plan) noexcept nogil:
     """Give each axis its place: streamed, a level of the slab, or outer."""
@@ -195,7 +250,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window, looped, planes, loopless, far
+    cdef bint along_window
     if not p.within_channel and p.block:
         plan.joint = True
         plan.level[0] = windowed[1]
@@ -205,23 +260,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     elif w == 0:
         plan.traversal = "pointwise"
     else:
-        # along the window's own innermost axis where that is the contiguous one and long enough to fill vectors
-        along_window = f == 0 or not nearer(&free_axes[0], &windowed[w - 1])
-        # of mixed orders, the contiguous axes of all lie in the slab, or what lies along the window is transposed
-        if not p.within_channel and contiguous(&windowed[w - 1], itemsize, OMEGA):
-            # omega of wide windows changes nothing: see maybe_by_blocks
-            far = windowed[w - 1].left + windowed[w - 1].right >= CYNORM_SUM_DIRECT
-            along_window = not (
-                (transposable or far and not plan.backward) and f > 0 and free_axes[0].extent >= VECTOR
-                and windowed[w - 1].extent <= CYNORM_TRANSPOSED_MOST and contiguous(&free_axes[0], itemsize, DST))
-        # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
-        looped = p.left == p.right and p.left <= kernels_of(plan).lrn_plane_reach
-        planes, loopless = transposable and w == 2 and looped, transposable and w == 2 and not looped
-        if along_window and f > 0 and free_axes[0].extent >= VECTOR and (
-                windowed[w - 1].extent < (NARROWEST if planes else VECTOR)
-                or (loopless or planes and contiguous(&free_axes[0], itemsize, OMEGA))
-                and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS):
-            along_window = False
+        along_window = lies_along_window(p, plan, windowed, w, free_axes, f, itemsize, transposable)
         if along_window:
             plan.level[0] = windowed[w - 1]
             levels = 1
@@ -273,6 +312,7 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     cdef int64_t side[3]
     cdef int i
     t.extent = plan.streamed.extent
+    t.part = plan.cut[3]
     for i in range(3):
         t.count[i] = plan.cut[i]
         side[i] = margin(plan, &plan.level[i], plan.cuts[i] == 1)
@@ -456,18 +496,19 @@ cdef void cut_beside_windows(plan_t *plan, const cutting_t *c) noexcept nogil:
 cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
     """A level without windows: as long as a run should be, but at least the wanted tiles."""
     cdef int64_t extent = plan.level[which].extent, run, pieces, others = c.tiles * c.uncut
+    cdef bint by_columns = which == 0 and c.by_columns
     if plan.streamed.extent == 1 and plan.tile.grouped < 0 and extent > 1:
         group_level(plan, which, c.length, c.tiles)
         return
     run = max(1, run_length(plan) * (times_as_long(plan) if which == 0 else 1) / c.length)
-    if which == 0 and c.by_columns:
+    if by_columns:
         run = extent
     pieces = ceil_div(extent, run)
-    if which == 0 and c.by_columns and plan.cached:
+    if by_columns and plan.cached:
         pieces = column_parts(plan, others)
     elif pieces * others < plan.wanted:
         # first a part of the channels for each thread: runs of all would have all threads at work in each plane
-        if which == 0 and plan.overwritten < 0 and not c.by_columns and others < plan.team:
+        if which == 0 and plan.overwritten < 0 and not by_columns and others < plan.team:
             cut_stream(plan, ceil_div(plan.team, others), 6)
             c.tiles *= plan.cuts[3]
             others *= plan.cuts[3]
@@ -476,7 +517,7 @@ cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
             pieces = max(pieces, min(ceil_div(plan.team, others), extent))
     run = ceil_div(extent, pieces)
     if which == 0 and pieces > 1:
-        run = round_up(run, line_of(plan)) if c.by_columns else whole_vectors(run)
+        run = round_up(run, line_of(plan)) if by_columns else whole_vectors(run)
     set_cut(plan, which, run)
 
 
@@ -497,15 +538,39 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
             plan.tile.cut = True
 
 
-cdef bint transposes(const plan_t *plan) noexcept nogil:
-    """Whether windows lie along the stream alone, and tensors in different orders: kernels transpose one run a slab."""
+cdef bint copies(const plan_t *plan) noexcept nogil:
+    """Whether windows lie along the stream, and rows of a tensor do not in memory: kernels copy a tile's part of it."""
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype)
     cdef const axis_t *row = &plan.level[0]
-    if (not plan.streamed.windowed or plan.tile.windows > 0 or plan.streamed.extent > CYNORM_TRANSPOSED_MOST
-            or row.extent < VECTOR or plan.tile.y.data != NULL or plan.tile.omega.data != NULL):
+    if not plan.streamed.windowed or plan.tile.y.data != NULL or plan.tile.omega.data != NULL:
         return False
     return (row.stride[SRC] != itemsize or row.stride[DST] != itemsize
             or (plan.backward and row.stride[DIFF_DST] != itemsize))
+
+
+cdef bint transposes(const plan_t *plan) noexcept nogil:
+    """Whether these are windows along the stream alone: one run a slab."""
+    return (plan.tile.windows == 0 and plan.streamed.extent <= CYNORM_TRANSPOSED_MOST
+            and plan.level[0].extent >= VECTOR and copies(plan))
+
+
+cdef void cut_to_copies(plan_t *plan) noexcept nogil:
+    """Planes that are copied to parts of as many rows as that allows, and scratch, where these are two windows; of as
+    many channels as are a line, where these follow on in some tensor."""
+    cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype), row = plan.level[0].extent * itemsize
+    cdef int64_t parts = ceil_div(plan.streamed.extent, max(1, CYNORM_COPIED_PLANE / row))
+    cdef int64_t planes = LINE / itemsize if contiguous(&plan.level[1], itemsize, OMEGA) else 1
+    set_cut(plan, 2, 1)
+    while planes > 0:
+        set_cut(plan, 1, planes)
+        set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
+        if not too_much_scratch(plan, SCRATCH):
+            return
+        if 2 * parts <= stream_parts(plan, 2):
+            parts *= 2
+        else:
+            planes /= 2
+    set_cut(plan, 3, plan.streamed.extent)
 
 
 cdef void choose_cuts(plan_t *plan) noexcept nogil:
@@ -514,7 +579,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     cdef int i, taken_by
     cdef bint beside
     cdef cutting_t c
-    c.length = c.tiles = c.uncut = 1
+    c.length = c.tiles = c.uncut = c.planes = 1
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
         if plan.level[i].windowed:
@@ -537,12 +602,19 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         cut_beside_windows(plan, &c)
         c.length *= plan.cut[0]
         c.tiles *= plan.cuts[0]
+    elif plan.level[0].windowed and not plan.level[1].windowed and plan.overwritten < 0 and copies(plan):
+        cut_to_copies(plan)
+        c.planes = plan.cut[1]
+        c.tiles *= plan.cuts[3]
     for i in range(3):
         if plan.level[i].windowed:
             continue
         c.uncut /= plan.level[i].extent
         if i > 0 and transposes(plan):
             set_cut(plan, i, 1)
+        elif i == 1 and c.planes > 1:
+            c.length *= c.planes
+            c.tiles *= plan.cuts[1]
         elif i > 0 or not beside:
             cut_level(plan, i, &c)
             c.length *= plan.cut[i]
@@ -560,17 +632,15 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
 
 cdef void set_views(const cynorm_tensor *const *views, plan_t *plan) noexcept nogil:
     cdef cynorm_lrn_tile *t = &plan.tile
-    cdef cynorm_lrn_view *view[VIEWS]
     cdef int which, i
-    view[SRC], view[DIFF_DST], view[Y], view[DST], view[OMEGA] = &t.src, &t.diff_dst, &t.y, &t.dst, &t.omega
     for which in range(VIEWS):
         if views[which] == NULL:
             continue
-        view[which].data = views[which].data
-        view[which].dtype = views[which].dtype
-        view[which].streamed = plan.streamed.stride[which]
+        t.view[which].data = views[which].data
+        t.view[which].dtype = views[which].dtype
+        t.view[which].streamed = plan.streamed.stride[which]
         for i in range(3):
-            view[which].stride[i] = plan.level[i].stride[which]
+            t.view[which].stride[i] = plan.level[i].stride[which]
 
 
 cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team,
@@ -657,11 +727,9 @@ cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before
 
 
 cdef void shift(cynorm_lrn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
-    t.src.data += by * axis.stride[SRC]
-    t.diff_dst.data += by * axis.stride[DIFF_DST]  # where this and the next are absent they are NULL, and strides 0
-    t.y.data += by * axis.stride[Y]
-    t.dst.data += by * axis.stride[DST]
-    t.omega.data += by * axis.stride[OMEGA]
+    cdef int i
+    for i in range(VIEWS):
+        t.view[i].data += by * axis.stride[i]  # of what is absent, NULL, 0
 
 
 cdef inline int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, int64_t part) noexcept nogil:

@@ -825,6 +825,16 @@ def test_empty_data_leaves_running_statistics():
     assert mean.tolist() == [2] * 3 and variance.tolist() == [5] * 3
 
 
+def test_empty_data_of_many_channels():
+    """There is nothing to do, nor to keep for channels: of so many, 40 bytes for each would be more than 64 bits count."""
+    channels = 461168601842738790
+    zeros = np.broadcast_to(np.float32(0), (channels,))
+    bn, src = cynorm.BatchNorm(layout="NC"), np.empty((0, channels), np.float32)
+    assert bn.forward_inference(src, zeros, zeros).shape == src.shape
+    with pytest.raises(MemoryError):
+        bn.backward_inference(src, src, mean=zeros, variance=zeros)
+
+
 # ------------------------------------------------------------------------------------------------------------
 # int8
 

@@ -721,9 +721,10 @@ def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, win
 
 @each_dtype
 @pytest.mark.parametrize("size", [3, 4, 9, 15])
-@pytest.mark.parametrize("shape", [(1, 2, 70, 130), (1, 1, 190, 171), (2, 9, 66, 66), (1, 1, 90, 800)], ids=str)
-def test_planes_that_are_copied_whole(shape, size, dtype):
-    """Reversed, transposed, of every other element or of channels last: planes of any size, cut for any number of threads."""
+@pytest.mark.parametrize("shape", [(1, 2, 70, 130), (1, 1, 190, 171), (2, 9, 66, 66), (1, 1, 90, 800), (1, 2, 281, 300), (1, 1, 45, 8192)], ids=str)
+def test_planes_that_are_copied(shape, size, dtype):
+    """Reversed, transposed, of every other element or of channels last: planes of any size, whole or by parts of their rows, cut for
+    any number of threads."""
     lrn = cynorm.LRN(size, 0.5, region="within_channel")
     rng = np.random.default_rng(0)
     dense = [random_values(rng, shape, dtype) for _ in range(2)]
@@ -739,6 +740,31 @@ def test_planes_that_are_copied_whole(shape, size, dtype):
             assert_same_windows(take(out, room), expected_dst, size, "dst")
             lrn.backward(diff_dst, src, out=out, num_threads=threads)
             assert_same_windows(take(out, room), expected_diff, size, "diff_src", expected_diff)
+
+
+@each_dtype
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 20) | st.integers(21, 70), st.integers(1, 40)),
+    st.sampled_from((3, 5, 7, 9)),
+    st.sampled_from((0, 0.5, 0.6, 0.75, 1)),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_pixels_as_rows_of_a_plane(dtype, shape, size, beta, offset, in_place):
+    """Few channels, or few pixels of a row, channels last: the bits of channels first."""
+    lrn = cynorm.LRN(size, 0.5, beta, region="within_channel")
+    rng = np.random.default_rng(0)
+    dense = [random_values(rng, shape, dtype) for _ in range(2)]
+    last = Memory((0, 2, 3, 1), (1,) * 4, offset=offset)
+    (src, src_room), (diff_dst, diff_room), (out, room) = (place(a, last) for a in (*dense, np.zeros(shape, dtype)))
+    if in_place:
+        out, room = diff_dst, diff_room
+    lrn.backward(diff_dst, src, out=out, num_threads=2)
+    assert_same_bits(take(out, room), lrn.backward(dense[1], dense[0]))
+    if in_place:
+        out, room = src, src_room
+    lrn.forward(src, out=out, num_threads=2)
+    assert_same_bits(take(out, room), lrn.forward(dense[0]))
 
 
 @each_dtype

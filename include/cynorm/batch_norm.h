@@ -235,7 +235,7 @@ static void cynorm_bn_ahead_of(cynorm_bn_ahead *a, const cynorm_bn_tile *t, cons
     const char *start = group + (last + 1 < t->count[1] ? (last + 1) * v->stride[1] : v->stride[2]);
     a->by = next ? next : CYNORM_BN_AHEAD;
     a->jump = next ? 0 : start - end;
-    a->end = next ? (const char *)UINTPTR_MAX : end;
+    a->end = end;
     a->elsewhere = next && !t->packs;
 }
 

@@ -14,7 +14,6 @@ typedef struct {
 enum { CYNORM_BN_BETWEEN = CYNORM_BN_STAGE / 4 / sizeof(real) }; /* elements whose coefficients fit `out` */
 
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
-_Static_assert(CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + CYNORM_UNPACK_STAGE <= CYNORM_BN_PACKED, "slab");
 
 /* Whether rows are used as reals: an activation other than ReLU is computed by the row, so is all of int8. */
 static inline int FN(as_reals)(const cynorm_bn_tile *t) {
@@ -127,7 +126,7 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
                            const cynorm_bn_block *b, int sums) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
     const int backward = t->view[CYNORM_BN_DIFF_DST].data != NULL;
-    const cynorm_bn_ahead nothing = {0, 0, (const char *)UINTPTR_MAX, 0}; /* copies are in the cache */
+    const cynorm_bn_ahead nothing = {0}; /* copies are in the cache */
     *in = (cynorm_bn_rows){.n = b->n, .count = b->count, .x_image = src->stride[1], .g_image = other->stride[1],
                            .bit_image = mask->stride[1], .images = b->images};
     in->x = FN(view_rows)(t, src, b, s->x, &in->x_step);

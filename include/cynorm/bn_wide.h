@@ -122,6 +122,7 @@ CYNORM_INLINE vec FN(get_in)(const char *p, int dtype, int64_t m, int half) {
 #if !CYNORM_DOUBLE
     if (half != CYNORM_BN_IN_ORDER) return FN(get_half)(p, half);
 #endif
+    (void)half;
     return FN(get)(p, dtype, m);
 }
 

@@ -4,12 +4,7 @@
  * scratch, in the order of its use. How rows of dst leave that do not begin at a line of memory: lrn_stage.h. */
 
 enum { CYNORM_BLOCK = 4 }; /* slabs */
-/* Whether there are registers for stages that are late. */
-#if CYNORM_VBYTES == 64
-enum { CYNORM_BLOCKS_LATE = 1 };
-#else
-enum { CYNORM_BLOCKS_LATE = 0 };
-#endif
+enum { CYNORM_BLOCKS_LATE = CYNORM_VBYTES == 64 }; /* whether there are registers for stages that are late */
 /* What loops take for granted, to have fewer instructions: that the block belongs to dst, whose rows are stored as they are, or
  * lie across lines; or nothing. */
 enum { CYNORM_BLOCKS_ANY, CYNORM_BLOCKS_PLAIN, CYNORM_BLOCKS_SEAMED };

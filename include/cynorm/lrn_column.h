@@ -12,12 +12,7 @@ enum { CYNORM_COLUMN_NEAR = 4 };         /* and, into the first-level cache, sla
 /* How dst leaves: as it is; by lines, past the cache; by lines that lie across vectors. */
 enum { CYNORM_COLUMN_PLAIN, CYNORM_COLUMN_LINES, CYNORM_COLUMN_ACROSS };
 
-/* double gains nothing by it */
-#if CYNORM_VBYTES == 64 && !CYNORM_DOUBLE
-#define CYNORM_COLUMNS 1
-#else
-#define CYNORM_COLUMNS 0
-#endif
+#define CYNORM_COLUMNS (CYNORM_VBYTES == 64 && !CYNORM_DOUBLE) /* double gains nothing by it */
 
 #if CYNORM_COLUMNS
 

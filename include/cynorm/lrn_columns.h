@@ -61,7 +61,10 @@ static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_
 
 /* ---- tiles ---- */
 
-static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) { return (size_t)(t->extent * (64 + 64 + 64 + 4)); }
+static size_t FN(columns_scratch)(const cynorm_lrn_tile *t, int backward) {
+    (void)backward;
+    return (size_t)(t->extent * (64 + 64 + 64 + 4));
+}
 
 /* Whether the lines of a column, `step` bytes apart, find room in the caches: in the first one, what is 4 KB apart has the same
  * sets. */
@@ -79,8 +82,7 @@ static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int backward = t->diff_dst.data != NULL, wide = t->left > CYNORM_REACH, line = FN(is_line)(t->src.dtype);
     const int64_t row = t->count[0] * cynorm_itemsize(t->src.dtype);
     const int way = t->streaming ? CYNORM_COLUMN_LINES : CYNORM_COLUMN_PLAIN;
-    if (!wide && (t->src.dtype >= (int)(sizeof FN(column_loops) / sizeof *FN(column_loops)) ||
-                  !FN(column_loops)[t->src.dtype][backward][0][FN(loop_of_beta)(t, 1)][way])) return 0;
+    if (!wide && !FN(column_loops)[t->src.dtype][backward][0][FN(loop_of_beta)(t, 1)][way]) return 0;
     if (wide && (t->left > CYNORM_WIDE_REACH || !line || FN(by_blocks)(t) || !FN(whole_steps)(t->extent, t->left, backward))) return 0;
     if (row < (t->streaming ? CYNORM_STREAM_LEAST : 64)) return 0;
     return FN(spread)(t->extent, t->src.streamed) && (!backward || FN(spread)(t->extent, t->diff_dst.streamed));
@@ -90,7 +92,7 @@ static void FN(lrn_columns)(const cynorm_lrn_tile *t, int backward) { FN(each_ru
 
 #else
 
-static size_t FN(columns_scratch)(const cynorm_lrn_tile *t) { return (void)t, (size_t)0; }
+static size_t FN(columns_scratch)(const cynorm_lrn_tile *t, int backward) { return (void)t, (void)backward, (size_t)0; }
 static int FN(columns_serve)(const cynorm_lrn_tile *t) { return (void)t, 0; }
 static void FN(lrn_columns)(const cynorm_lrn_tile *t, int backward) { (void)t, (void)backward; }
 

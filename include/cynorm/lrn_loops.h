@@ -32,13 +32,6 @@ static int FN(loop_of_beta)(const cynorm_lrn_tile *t, int whole) {
     return kind == CYNORM_BETA_ANY ? 2 : kind == CYNORM_BETA_THREE_QUARTERS && whole;
 }
 
-/* The operands of a tile. */
-enum { CYNORM_LRN_SRC, CYNORM_LRN_DIFF_DST, CYNORM_LRN_Y, CYNORM_LRN_DST, CYNORM_LRN_OPERANDS };
-
-static const cynorm_lrn_view *FN(view)(const cynorm_lrn_tile *t, int i) {
-    return i == CYNORM_LRN_SRC ? &t->src : i == CYNORM_LRN_DIFF_DST ? &t->diff_dst : i == CYNORM_LRN_Y ? &t->y : &t->dst;
-}
-
 static int FN(contiguous)(const cynorm_lrn_view *m) { return !m->data || m->stride[0] == cynorm_itemsize(m->dtype); }
 
 /* Blocked memory: a row goes through its blocks. */

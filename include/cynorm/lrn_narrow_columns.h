@@ -171,7 +171,7 @@ CYNORM_BOTH_REACHES(CYNORM_SPECIAL_EXPONENTS, CYNORM_COLUMN_WAYS, BF16, backward
 #define CYNORM_CACHED_OF(name) {{FN(name##special_PLAIN)}, {FN(name##usual_PLAIN)}}
 #define CYNORM_SPECIAL_OF(name) {CYNORM_WAYS_OF(name##special), CYNORM_WAYS_OF(name##usual)}
 #define CYNORM_ALL_OF(name) {CYNORM_WAYS_OF(name##special), CYNORM_WAYS_OF(name##usual), CYNORM_WAYS_OF(name##any)}
-static const column_loop FN(column_loops)[][2][2][3][3] = { /* exponents in the order of loop_of_beta */
+static const column_loop FN(column_loops)[CYNORM_DTYPES][2][2][3][3] = { /* exponents in the order of loop_of_beta */
     [CYNORM_F32] = {{CYNORM_CACHED_OF(column_F32_forward1), CYNORM_CACHED_OF(column_F32_forward2)},
                     {CYNORM_ALL_OF(column_F32_backward1), CYNORM_ALL_OF(column_F32_backward2)}},
     [CYNORM_F16] = {[1] = {CYNORM_SPECIAL_OF(column_F16_backward1), CYNORM_SPECIAL_OF(column_F16_backward2)}},

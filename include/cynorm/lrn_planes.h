@@ -1,18 +1,19 @@
-/* LRN with a window of 3, 5, 7 or 9 cells along level 0 and along the stream: planes whose rows lie one after the other.
- * A template, see types.h; formulas and tiles are lrn.h's.
+/* LRN with a window of 3, 5, 7 or 9 cells along level 0 and along the stream: planes whose rows lie one after the other. Or along
+ * level 1, where channels, level 0, do not fill vectors, or pixels of a row are few: the channels of a row's pixels are its cells,
+ * and a window's as far apart as pixels are. A template, see types.h; formulas and tiles are lrn.h's.
  *
  * A window's rows are summed first, into scratch, and these sums are then added. The rows of scratch lie side by side as those
  * of memory do: a window's rows are as many steps of a row apart, and what goes across them goes by whole vectors and lines of
  * the plane, wherever its rows begin. */
 
-/* Bytes that reads of planes run ahead; elements of planes worked on at once. */
-enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384 };
+/* Bytes that reads of planes run ahead; elements of planes worked on at once; up to so many pixels of a row are few. */
+enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384, CYNORM_FEW_PIXELS = CYNORM_VBYTES == 64 ? 13 : 20 };
 
 typedef struct {
-    int64_t width;
+    int64_t width, apart; /* of a row; from one cell of a window to the next */
     const char *from; /* sums along rows: of what, how many rows, bytes from one to the next; to where */
     int64_t rows, pitch;
-    real *out;
+    real *out, *cells; /* of a row, where these are apart, zeros on both sides */
     const char *src, *diff_dst; /* across rows: of a run, `length` elements */
     char *dst;
     real *sums, *weighted; /* the sums along rows, from the first row of the first window on */
@@ -25,10 +26,11 @@ typedef struct {
     int64_t made;
 } plane_t;
 
-CYNORM_INLINE vec FN(sum_rows_apart)(const real *p, int64_t width, int reach) {
+/* The sum of a window's cells, of which p is the first. */
+CYNORM_INLINE vec FN(sum_apart)(const real *p, int64_t apart, int reach) {
     vec cell[2 * CYNORM_PLANE_REACH + 1];
 #pragma GCC unroll 16
-    for (int j = 0; j <= 2 * reach; j++) cell[j] = FN(load)(p + j * width);
+    for (int j = 0; j <= 2 * reach; j++) cell[j] = FN(load)(p + j * apart);
     return FN(sum_cells)(cell, reach);
 }
 
@@ -59,9 +61,23 @@ CYNORM_INLINE void FN(plane_rows)(const plane_t *p, int dtype, int reach, int te
     }
 }
 
+/* The same where a window's cells are apart. */
+CYNORM_INLINE void FN(plane_rows_apart)(const plane_t *p, int dtype, int reach, int terms) {
+    const int64_t vector = VL * (terms ? (int64_t)sizeof(real) : cynorm_itemsize(dtype));
+    const char *from = p->from;
+    real *out = p->out;
+    for (int64_t r = 0; r < p->rows; r++, from += p->pitch, out += p->width) {
+        const char *row = from;
+        for (int64_t j = 0; j < p->width; j += VL, row += vector)
+            FN(store)(p->cells + j, FN(cells)(p, row, j + VL < p->width ? VL : p->width - j, dtype, terms));
+        const real *first = p->cells - reach * p->apart;
+        for (int64_t j = 0; j < p->width; j += VL, first += VL) FN(store)(out + j, FN(sum_apart)(first, p->apart, reach));
+    }
+}
+
 /* Omegas are made a step before they are used, so that no step is one long chain, and powers are taken two at once. */
 CYNORM_INLINE vec FN(plane_omega)(const plane_t *p, int64_t i, int reach) {
-    return FN(omega_of)(&p->q, FN(sum_rows_apart)(p->sums + i, p->width, reach), VL);
+    return FN(omega_of)(&p->q, FN(sum_apart)(p->sums + i, p->width, reach), VL);
 }
 
 /* In place of the sums, `count` vectors of terms, of n lanes. Without `mends`, nothing is written, and 0 returned, where a power is
@@ -135,7 +151,7 @@ CYNORM_INLINE void FN(plane_result)(vec *out, const plane_t *p, const vec *omega
         const int64_t at = i + k * VL;
         x[k] = FN(get)(p->src + at * cynorm_itemsize(dtype), dtype, n);
         if (backward)
-            out[k] = FN(diff_src_of)(&p->q, x[k], FN(sum_rows_apart)(p->sums + at, p->width, reach), FN(load)(p->weighted + at));
+            out[k] = FN(diff_src_of)(&p->q, x[k], FN(sum_apart)(p->sums + at, p->width, reach), FN(load)(p->weighted + at));
         else omega[k] = FN(part)(omegas[k], FN(splat)(1), n);
     }
     if (!backward) FN(times_powers)(out, x, omega, count, kind, p->q.beta, dtype, NULL, NULL);
@@ -205,12 +221,6 @@ CYNORM_INLINE void FN(plane_finish)(plane_t *pieces, const plane_t *p, int dtype
     }
 }
 
-CYNORM_INLINE void FN(plane_forward)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind,
-                                     FN(cynorm_unmended) *unmended) {
-    (void)unmended; /* gains nothing */
-    FN(plane_finish)(pieces, p, dtype, reach, kind, 0);
-}
-
 /* ---- compiled loops ---- */
 
 /* A vector's neighbours are in the ones beside it. */
@@ -222,8 +232,11 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
         const plane_t p = *given;                                                                              \
         if (reach > VL) return;                                                                                \
         const int beta = kind;                                                                                 \
-        FN(plane_##direction)(given, &p, CYNORM_##T, reach, beta,                                              \
-                              CYNORM_UNMENDED(#name[0] == 'u', FN(unmended_##T##reach)));                      \
+        if (#direction[0] == 'f') /* where it gains nothing to stop */                                         \
+            FN(plane_finish)(given, &p, CYNORM_##T, reach, beta, 0);                                           \
+        else                                                                                                   \
+            FN(plane_backward)(given, &p, CYNORM_##T, reach, beta,                                             \
+                               CYNORM_UNMENDED(#name[0] == 'u', FN(unmended_##T##reach)));                     \
     }
 #define CYNORM_PLANES(T, reach)                                                                                \
     static __attribute__((noinline)) int64_t FN(unmended_##T##reach)(const plane_t *given, int64_t i) {        \
@@ -234,7 +247,8 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
     CYNORM_EXPONENTS(CYNORM_PLANE, T, backward, reach)                                                         \
     static __attribute__((noinline)) void FN(plane_squares_##T##reach)(plane_t *given) {                       \
         const plane_t p = *given;                                                                              \
-        if (reach <= VL) FN(plane_rows)(&p, CYNORM_##T, reach, 0);                                             \
+        if (p.apart > 1) FN(plane_rows_apart)(&p, CYNORM_##T, reach, 0);                                       \
+        else if (reach <= VL) FN(plane_rows)(&p, CYNORM_##T, reach, 0);                                        \
     }                                                                                                          \
     static __attribute__((noinline)) void FN(plane_results_##T##reach)(plane_t *given) {                       \
         const plane_t p = *given;                                                                              \
@@ -243,7 +257,8 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
 #define CYNORM_PLANE_TERMS(reach)                                                                              \
     static __attribute__((noinline)) void FN(plane_terms##reach)(plane_t *given) {                             \
         const plane_t p = *given;                                                                              \
-        if (reach <= VL) FN(plane_rows)(&p, CYNORM_COMPUTE, reach, 1);                                         \
+        if (p.apart > 1) FN(plane_rows_apart)(&p, CYNORM_COMPUTE, reach, 1);                                   \
+        else if (reach <= VL) FN(plane_rows)(&p, CYNORM_COMPUTE, reach, 1);                                    \
     }
 #define CYNORM_ALL_PLANES(T) CYNORM_PLANES(T, 1) CYNORM_PLANES(T, 2) CYNORM_PLANES(T, 3) CYNORM_PLANES(T, 4)
 #define CYNORM_PLANES_OF(T, reach)                                                                             \
@@ -269,16 +284,38 @@ static void (*const FN(plane_terms)[CYNORM_PLANE_REACH])(plane_t *) = {
 
 /* ---- tiles ---- */
 
-/* Rows of planes that are worked on at once, of so many elements; reals of scratch for these and the rows around. */
+/* Elements from one cell of a window along a row to the next, and of a row. */
+static int64_t FN(plane_apart)(const cynorm_lrn_tile *t) { return t->window[0].step > 1 ? t->count[0] : 1; }
+static int64_t FN(plane_width)(const cynorm_lrn_tile *t) { return t->count[0] * (t->window[0].step > 1 ? t->count[1] : 1); }
+/* Whether rows of pixels, whose channels follow on, are faster as rows of a plane than by vectors of channels: where these are half
+ * empty, or the ends of rows are much of the work, up to what scratch holds; less so, in the caches. */
+static int FN(pixels_as_rows)(const cynorm_lrn_tile *t) {
+    const int64_t channels = t->count[0], pixels = t->count[1], lanes = (channels + VL - 1) / VL * VL;
+    const int64_t most = 2 * channels <= lanes || pixels <= 8 ? 2 * CYNORM_PLANE
+                       : 8 * channels <= 7 * lanes || pixels <= CYNORM_FEW_PIXELS ? CYNORM_PLANE / 4 : 0;
+    if (channels * pixels * t->left > most || t->window[0].step != channels) return 0;
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
+        const cynorm_lrn_view *m = &t->view[i]; /* or a copy of it, of which that is true */
+        if (m->data && FN(contiguous)(m) && m->stride[1] != channels * cynorm_itemsize(m->dtype)) return 0;
+    }
+    return 1;
+}
+
+/* Rows of planes that are worked on at once, of so many elements; reals of scratch for these and the rows around, and for the cells
+ * of one where these are apart. */
 static int64_t FN(plane_step)(const cynorm_lrn_tile *t) {
-    const int64_t rows = CYNORM_PLANE / t->count[0], least = 4 * t->left, all = t->extent;
+    const int64_t rows = CYNORM_PLANE / FN(plane_width)(t), least = 4 * t->left, all = t->extent;
     return all < least ? all : rows < least ? least : rows < all ? rows : all;
 }
 static int64_t FN(plane_reals)(const cynorm_lrn_tile *t, int around) {
-    return ((FN(plane_step)(t) + around * t->left) * t->count[0] + 3 * VL - 1) / VL * VL;
+    return ((FN(plane_step)(t) + around * t->left) * FN(plane_width)(t) + 3 * VL - 1) / VL * VL;
+}
+static int64_t FN(plane_margin)(const cynorm_lrn_tile *t) { return (t->left * FN(plane_apart)(t) + VL - 1) / VL * VL; }
+static int64_t FN(plane_cells)(const cynorm_lrn_tile *t) {
+    return FN(plane_apart)(t) > 1 ? 2 * FN(plane_margin)(t) + (FN(plane_width)(t) + 2 * VL) / VL * VL : 0;
 }
 static size_t FN(planes_scratch)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t each = FN(plane_reals)(t, 2), reals = backward ? FN(plane_reals)(t, 4) + 2 * each : each;
+    const int64_t each = FN(plane_reals)(t, 2), reals = FN(plane_cells)(t) + (backward ? FN(plane_reals)(t, 4) + 2 * each : each);
     return (size_t)(64 + reals * (int64_t)sizeof(real));
 }
 
@@ -309,7 +346,8 @@ static void FN(run_rows)(plane_t *p, void (*run)(plane_t *), const cynorm_lrn_ti
 /* Planes one after the other, some rows at a time. */
 static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
     const int dtype = t->src.dtype, reach = (int)t->left, around = (1 + backward) * reach;
-    const int64_t size = cynorm_itemsize(dtype), width = t->count[0], row = width * size;
+    const int64_t size = cynorm_itemsize(dtype), width = FN(plane_width)(t), row = width * size;
+    const int level = FN(plane_apart)(t) > 1 ? 2 : 1; /* the first that is not of a row */
     const int64_t step = FN(plane_step)(t), ahead = CYNORM_AHEAD / row;
     const int together = t->src.streamed == row && t->dst.streamed == row &&
                          (!backward || t->diff_dst.streamed == row);
@@ -318,15 +356,16 @@ static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
     void (*squares_along)(plane_t *) = FN(plane_loops)[dtype][reach - 1].squares;
     void (*run)(plane_t *) = FN(plane_loops)[dtype][reach - 1].loops[backward][FN(loop_of_beta)(t, 1)];
     void (*finish)(plane_t *) = backward ? FN(plane_loops)[dtype][reach - 1].results : run;
-    real *const square_sums = (real *)((char *)t->scratch + 64);
+    real *const cells = (real *)((char *)t->scratch + 64), *const square_sums = cells + FN(plane_cells)(t);
     real *const term_sums = square_sums + FN(plane_reals)(t, 2 + 2 * backward);
     real *const all_weighted = term_sums + FN(plane_reals)(t, 2);
-    plane_t p = {.width = width, .q = FN(coefficients_of)(t), .line = t->scratch,
-                 .src_ahead = ahead * t->src.streamed, .diff_ahead = ahead * t->diff_dst.streamed};
+    plane_t p = {.width = width, .apart = FN(plane_apart)(t), .cells = cells + FN(plane_margin)(t), .q = FN(coefficients_of)(t),
+                 .line = t->scratch, .src_ahead = ahead * t->src.streamed, .diff_ahead = ahead * t->diff_dst.streamed};
     p.streaming = t->streaming &&
-                  (run_bytes >= CYNORM_STREAM_LEAST || (together && t->dst.stride[1] == run_bytes));
-    for (int64_t plane = 0; plane < t->count[1] * t->count[2]; plane++) {
-        const int64_t i1 = plane % t->count[1], i2 = plane / t->count[1];
+                  (run_bytes >= CYNORM_STREAM_LEAST || (together && t->dst.stride[level] == run_bytes));
+    memset(cells, 0, (size_t)FN(plane_cells)(t) * sizeof(real));
+    for (int64_t plane = 0; plane < (level == 1 ? t->count[1] : 1) * t->count[2]; plane++) {
+        const int64_t i1 = level == 1 ? plane % t->count[1] : 0, i2 = level == 1 ? plane / t->count[1] : plane;
 #define MEMORY(name) (t->name.data + i1 * t->name.stride[1] + i2 * t->name.stride[2])
         const char *src = MEMORY(src), *diff_dst = MEMORY(diff_dst);
         char *dst = MEMORY(dst);

@@ -582,14 +582,14 @@ static void FN(rows_backward)(const rows_t *r) {
     CYNORM_ROW_POWERS(T, what, usual, CYNORM_BETA_THREE_QUARTERS, 1,                                           \
                       CYNORM_UNMENDED(1, FN(unmended_##what##_##T##usual)))                                    \
     CYNORM_ROW_POWERS(T, what, any, CYNORM_BETA_ANY, 0, CYNORM_UNMENDED(1, FN(unmended_##what##_##T##any)))
-#define CYNORM_ROW_SUMS(T, what, reach)                                                                        \
-    CYNORM_ROW_LOOP(what##_##T##reach) {                                                                       \
-        const int cells = cynorm_reach_##reach, least = CYNORM_FAR_SERVES ? -4 : -VL;                          \
-        if (CYNORM_##T == CYNORM_BF16 && cells > 0 && given->halves)                                           \
-            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 1);                                 \
-        else if (cells >= least && given->whole)                                                               \
-            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 1, 0);                                 \
-        else if (cells >= least) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, cells, 0, 0);            \
+#define CYNORM_ROW_SUMS(T, what, name, reach)                                                                  \
+    CYNORM_ROW_LOOP(what##_##T##name) {                                                                        \
+        const int least = CYNORM_FAR_SERVES ? -4 : -VL;                                                        \
+        if (CYNORM_##T == CYNORM_BF16 && reach > 0 && given->halves)                                           \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, reach, 1, 1);                                 \
+        else if (reach >= least && given->whole)                                                               \
+            FN(strip_##what)(given, s, from, to, at, CYNORM_##T, reach, 1, 0);                                 \
+        else if (reach >= least) FN(strip_##what)(given, s, from, to, at, CYNORM_##T, reach, 0, 0);            \
     }
 #define CYNORM_ROWS(T)                                                                                         \
     CYNORM_ROW_KINDS(T, powers)                                                                                \
@@ -610,26 +610,22 @@ static void FN(rows_backward)(const rows_t *r) {
 #if CYNORM_PICKS
 #define CYNORM_WINDOWS(T, what)                                                                                \
     CYNORM_ROW_FAR(T, what)                                                                                    \
-    CYNORM_ROW_SUMS(T, what, 1)                                                                                \
-    CYNORM_ROW_SUMS(T, what, 2)                                                                                \
-    CYNORM_ROW_SUMS(T, what, _2)                                                                               \
-    CYNORM_ROW_SUMS(T, what, _4)                                                                               \
-    CYNORM_ROW_SUMS(T, what, _8)                                                                               \
-    CYNORM_ROW_SUMS(T, what, _16)
+    CYNORM_ROW_SUMS(T, what, 1, 1)                                                                             \
+    CYNORM_ROW_SUMS(T, what, 2, 2)                                                                             \
+    CYNORM_ROW_SUMS(T, what, _2, -2)                                                                           \
+    CYNORM_ROW_SUMS(T, what, _4, -4)                                                                           \
+    CYNORM_ROW_SUMS(T, what, _8, -8)                                                                           \
+    CYNORM_ROW_SUMS(T, what, _16, -16)
 #define CYNORM_WINDOWS_OF(what)                                                                                \
     {FN(row_##what##1), FN(row_##what##2), FN(row_##what##_2),                                                 \
      FN(row_##what##_4), FN(row_##what##_8), FN(row_##what##_16), CYNORM_FAR_OF(what)}
 #else
 #define CYNORM_WINDOWS(T, what)                                                                                \
     CYNORM_ROW_FAR(T, what)                                                                                    \
-    CYNORM_ROW_SUMS(T, what, 1)                                                                                \
-    CYNORM_ROW_SUMS(T, what, 2)
+    CYNORM_ROW_SUMS(T, what, 1, 1)                                                                             \
+    CYNORM_ROW_SUMS(T, what, 2, 2)
 #define CYNORM_WINDOWS_OF(what) {FN(row_##what##1), FN(row_##what##2), CYNORM_FAR_OF(what)}
 #endif
-enum {
-    cynorm_reach_1 = 1, cynorm_reach_2 = 2, cynorm_reach__2 = -2, cynorm_reach__4 = -4, cynorm_reach__8 = -8,
-    cynorm_reach__16 = -16
-};
 #define CYNORM_ROWS_OF(T)                                                                                      \
     [CYNORM_##T] = {{CYNORM_POWERS_OF(row_powers_##T), CYNORM_POWERS_OF(row_terms_##T)},                       \
                     CYNORM_WINDOWS_OF(omegas_##T), CYNORM_WINDOWS_OF(results_##T)},
@@ -675,7 +671,7 @@ static int64_t FN(cells_of)(const cynorm_lrn_tile *t) {
 /* Whether the loop cannot take an operand as it lies: its vectors are not contiguous, or not whole blocks; or dst takes its
  * place, and the next strip of a row reads some of it again. */
 static int FN(packed)(const cynorm_lrn_tile *t, int i) {
-    const cynorm_lrn_view *m = FN(view)(t, i);
+    const cynorm_lrn_view *m = &t->view[i];
     if (!m->data) return 0;
     return !FN(contiguous)(m) || (FN(joint)(t) && t->count[0] != VL) ||
            (i != CYNORM_LRN_DST && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
@@ -692,7 +688,8 @@ static int64_t FN(slab_bytes)(const cynorm_lrn_tile *t) {
     return FN(whole_lines)((t->size + VL) * cynorm_itemsize(t->dst.dtype));
 }
 
-static size_t FN(rows_scratch)(const cynorm_lrn_tile *t) {
+static size_t FN(rows_scratch)(const cynorm_lrn_tile *t, int backward) {
+    (void)backward;
     int64_t bytes = FN(rows_stage)(t);
     for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) bytes += FN(packed)(t, i) ? FN(slab_bytes)(t) : 0;
     return (size_t)bytes;
@@ -748,7 +745,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
         cynorm_operand o[CYNORM_LRN_OPERANDS] = {0};
         int64_t step[CYNORM_LRN_OPERANDS] = {0};
         for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
-            const cynorm_lrn_view *m = FN(view)(t, i);
+            const cynorm_lrn_view *m = &t->view[i];
             if (!m->data) continue;
             if (slab[i] && i != CYNORM_LRN_DST) FN(pack)((real *)slab[i], t, m, &all, v);
             o[i] = FN(operand)(t, m, (real *)slab[i], &all, v);

@@ -190,15 +190,10 @@ CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char
         else if (usual && u->alike)                                                                               \
             FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, 2, 0, 1);                          \
         else FN(go_on)(u, n, src, diff, dst, CYNORM_##T, backward, reach, beta, any ? CYNORM_TOGETHER : 2, 0, 0); \
-        (void)given;                                                                                              \
     }
-#define CYNORM_RUNS(T) CYNORM_REACHES(T, CYNORM_RUN)
-#define CYNORM_RUNS_OF(T) CYNORM_REACHES_OF(T, run)
-CYNORM_TYPES(CYNORM_RUNS)
-static run_loop_t *const FN(run_loops)[][2][2][3] = {CYNORM_TYPES(CYNORM_RUNS_OF)};
+CYNORM_TYPES(CYNORM_REACHES, CYNORM_RUN)
+static run_loop_t *const FN(run_loops)[][2][2][3] = {CYNORM_TYPES(CYNORM_REACHES_OF, run)};
 #undef CYNORM_RUN
-#undef CYNORM_RUNS
-#undef CYNORM_RUNS_OF
 
 /* ---- tiles ---- */
 
@@ -222,7 +217,7 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
     const int64_t reach = FN(constant_reach)(&t->window[0]), row = t->count[0] * cynorm_itemsize(dtype);
     if (!reach || FN(joint)(t) || t->y.data || t->count[2] > 1) return 0;
     for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
-        const cynorm_lrn_view *m = FN(view)(t, i);
+        const cynorm_lrn_view *m = &t->view[i];
         if (!m->data) continue;
         if (!FN(contiguous)(m) || (t->count[1] > 1 && m->stride[1] != row)) return 0;
         if (t->end - t->begin > 1 && m->streamed != t->count[1] * row) return 0;
@@ -286,3 +281,5 @@ static void FN(lrn_runs)(const cynorm_lrn_tile *t, int backward) {
 #undef END
 #undef LEAVE
 }
+
+#undef EACH_HALF

@@ -15,7 +15,7 @@
  * follow one another (lrn_window.h); where channels are innermost, a row is taken one vector of them at a time, and its
  * windows are trees, of S_4 of each of its pixels. Then all that strips are is a row. */
 
-enum { CYNORM_BLOCKS = 8, CYNORM_STRIP = 16 }; /* that the widest window reaches over; most vectors of a strip */
+enum { CYNORM_WINDOW_BLOCKS = 8, CYNORM_STRIP = 16 }; /* the most of a window; vectors of a strip, at most */
 enum { CYNORM_FEWEST = 6 }; /* from so many channels on a vector of them, even if most of it is empty, is faster than lrn.h's loop */
 
 /* Sums of squares, or of terms. */
@@ -23,7 +23,7 @@ typedef struct {
     int64_t n;             /* slabs of the window */
     int64_t pitch;         /* reals from what is kept of a vector to that of the next */
     int blocks;            /* before this one that a window reaches over */
-    real *block[CYNORM_BLOCKS]; /* by vectors: ends, or S_B, of the block before, of the one before that, ... */
+    real *block[CYNORM_WINDOW_BLOCKS]; /* by vectors: ends, or S_B, of the block before, of the one before that, ... */
     real *kept;            /* of trees, by vectors: S_1 to S_B/2 of the last slabs of the block before */
 } slab_sums;
 
@@ -347,10 +347,10 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
                                                                real *fours) {                                          \
         FN(sum_along_pixels)(cells, pixels, right, n, fours, low);                                                     \
     }
-#define CYNORM_LANE_SUMS(name, reach)                                                                                  \
-    static __attribute__((noinline)) void FN(lane_sums_##name)(real *cells, int64_t vectors, const window_t *w,        \
+#define CYNORM_LANE_SUMS(bit)                                                                                          \
+    static __attribute__((noinline)) void FN(lane_sums_##bit)(real *cells, int64_t vectors, const window_t *w,         \
                                                                int mirrored) {                                         \
-        FN(sum_along_lanes)(cells, vectors, w, mirrored, reach);                                                       \
+        FN(sum_along_lanes)(cells, vectors, w, mirrored, -bit);                                                        \
     }
 #if CYNORM_VBYTES == 64
 #define CYNORM_LOWS(each, T, tree)                                                                                     \
@@ -398,10 +398,10 @@ static void (*const FN(strip_sums)[2][CYNORM_SLABS])(const slab_sums *, real *, 
 static void (*const FN(pixel_sums)[])(real *, int64_t, int64_t, int64_t, real *) = {
     FN(pixel_sums_0), FN(pixel_sums_1), FN(pixel_sums_2), FN(pixel_sums_3)};
 #if CYNORM_PICKS /* by the highest bit of n */
-CYNORM_LANE_SUMS(2, -2)
-CYNORM_LANE_SUMS(4, -4)
-CYNORM_LANE_SUMS(8, -8)
-CYNORM_LANE_SUMS(16, -16)
+CYNORM_LANE_SUMS(2)
+CYNORM_LANE_SUMS(4)
+CYNORM_LANE_SUMS(8)
+CYNORM_LANE_SUMS(16)
 static void (*const FN(lane_sums)[])(real *, int64_t, const window_t *, int) = {
     FN(lane_sums_2), FN(lane_sums_4), FN(lane_sums_8), FN(lane_sums_16)};
 #endif
@@ -462,8 +462,8 @@ static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
                                       2 * FN(stage_bytes)(t, CYNORM_SLABS));
 }
 
-/* Whether this serves a tile whose rows are contiguous. In planes smaller than a vector, lrn.h's loop goes from one to the
- * next; the end of a larger one has to write the line that it shares with the tile before. */
+/* Whether this serves a tile whose rows are contiguous, or will be copied so. In planes smaller than a vector, lrn.h's loop goes
+ * from one to the next; the end of a larger one has to write the line that it shares with the tile before. */
 static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
     const int64_t n = FN(slabs_of)(t);

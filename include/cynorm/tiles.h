@@ -15,20 +15,29 @@ typedef struct {
     int dtype;
 } cynorm_lrn_view;
 
+/* The views of a tile; what loops take as operands are all but the last. */
+enum {
+    CYNORM_LRN_SRC, CYNORM_LRN_DIFF_DST, CYNORM_LRN_Y, CYNORM_LRN_DST, CYNORM_LRN_OMEGA, CYNORM_LRN_VIEWS,
+    CYNORM_LRN_OPERANDS = CYNORM_LRN_OMEGA
+};
+
 /* A window inside a slab: left and right neighbours, `step` apart in the flat slab. */
 typedef struct { int64_t step, left, right; } cynorm_lrn_window;
 
 /* The widest window that is summed cell by cell; a wider one is made of sums of 2, 4, 8, ... cells. */
 enum { CYNORM_SUM_DIRECT = 8 };
 
-/* The most slabs of a stream whose operands may be transposed, a tile's part whole: its scratch is of as many rows; the most
- * pixels of a plane, where it is of several channels' pixels, likewise; else the most bytes. */
-enum { CYNORM_TRANSPOSED_MOST = 1024, CYNORM_TRANSPOSED_PIXELS = 4096, CYNORM_COPIED_PLANE = 1 << 18 };
+/* How much of an operand is copied at most, where its rows are not contiguous. */
+enum {
+    CYNORM_TRANSPOSED_MOST = 1024,   /* slabs, windows along the stream alone */
+    CYNORM_TRANSPOSED_PIXELS = 4096, /* pixels of a plane, channels innermost */
+    CYNORM_COPIED_PLANE = 1 << 18,   /* bytes of a part of a plane, windows along rows and the stream */
+};
 
 typedef struct {
     double k, alpha, beta; /* alpha divided by the window's cells already */
-    /* the streamed axis: its extent, the outputs [begin, end) of this tile, its window */
-    int64_t extent, begin, end, left, right;
+    /* the streamed axis: its extent, the outputs [begin, end) of this tile, how many a tile has at most, its window */
+    int64_t extent, begin, end, part, left, right;
     /* a slab: outputs per level (level 0 innermost), flat distance between entries of a level, flat position of the
      * first output, flat size; how many entries of level 0 are missing from the last of level 1 (blocked channels), and how many
      * entries of level 1 lie behind the tile's */
@@ -44,7 +53,10 @@ typedef struct {
     int trees;     /* whether windows along the stream are trees, however wide */
     int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
     int streaming; /* whether dst bypasses the cache */
-    cynorm_lrn_view src, diff_dst, y, dst, omega;
+    union {
+        struct { cynorm_lrn_view src, diff_dst, y, dst, omega; };
+        cynorm_lrn_view view[CYNORM_LRN_VIEWS];
+    };
     void *scratch; /* lrn_scratch() bytes, aligned to 64 */
 } cynorm_lrn_tile;
 
@@ -87,11 +99,12 @@ typedef struct {
 
 /* A packed view has a slab, and what its way past the cache takes: cynorm_unpack_bytes of so many rows. */
 enum {
+    CYNORM_UNPACK_STAGE = 16 << 10, /* bytes; see transpose.h */
     CYNORM_BN_KEPT_AHEAD = 3072, /* bytes of kept rows that are fetched ahead, in the first-level cache */
     CYNORM_BN_SCRATCH = 96 << 10,
     CYNORM_BN_SLAB = 96 << 10,
     CYNORM_BN_SLAB_ROWS = 768,
-    CYNORM_BN_PACKED = CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + (16 << 10)
+    CYNORM_BN_PACKED = CYNORM_BN_SLAB + CYNORM_BN_SLAB_ROWS * 64 + CYNORM_UNPACK_STAGE
 };
 
 /* The statistics of one unit: n of them, each with `spread` coefficients side by side, and so `repeat` times. Arrays are of

@@ -39,7 +39,8 @@ static void cynorm_copy_elements(char *to, int64_t to_step, const char *from, in
 
 /* to[c][r] = from[r][c] of as many rows as a vector of so many lanes holds, and of a lane of columns. Lane k
  * of vector i begins as row i + k * columns; each stage rotates the bits of an element's row and column,
- * written side by side, by one. The asm hides how far lanes are apart: GCC would keep a register per row. */
+ * written side by side, by one. The asm hides how far lanes are apart: GCC would keep a register per row.
+ * Where not all of one lane's rows are given, others stand for them; where not all columns are kept, they are not written. */
 #define CYNORM_TRANSPOSE_LANES(lanes, vector, mm, LOAD, STORE)                                               \
     CYNORM_INLINE vector cynorm_interleave_##lanes(vector a, vector b, int upper, int size) {                \
         switch (size) {                                                                                      \
@@ -50,7 +51,7 @@ static void cynorm_copy_elements(char *to, int64_t to_step, const char *from, in
         }                                                                                                    \
     }                                                                                                        \
     CYNORM_INLINE void cynorm_transpose_lanes_##lanes(                                                       \
-        char *to, int64_t to_step, const char *from, int64_t from_step, int size) {                          \
+        char *to, int64_t to_step, const char *from, int64_t from_step, int size, int given, int kept) {     \
         const int columns = CYNORM_LANE / size;                                                              \
         vector v[CYNORM_LANE], w[CYNORM_LANE];                                                               \
         const char *row[lanes];                                                                              \
@@ -58,49 +59,54 @@ static void cynorm_copy_elements(char *to, int64_t to_step, const char *from, in
             row[k] = from;                                                                                   \
             __asm__("" : "+r"(row[k]));                                                                      \
         }                                                                                                    \
-        for (int i = 0; i < columns; i++) v[i] = LOAD;                                                       \
+        for (int i = 0; i < columns; i++) v[i] = LOAD(i < given ? i : 0);                                    \
         for (int done = 1; done < columns; done *= 2) {                                                      \
             for (int i = 0; i < columns; i++)                                                                \
                 w[i] = cynorm_interleave_##lanes(v[i / 2], v[(i + columns) / 2], i % 2, size);               \
             for (int i = 0; i < columns; i++) v[i] = w[i];                                                   \
         }                                                                                                    \
-        for (int i = 0; i < columns; i++, to += to_step) STORE((void *)to, v[i]);                            \
+        for (int i = 0; i < columns; i++, to += to_step)                                                     \
+            if (i < kept) STORE((void *)to, v[i]);                                                           \
     }
 
-#define LANE(k) _mm_loadu_si128((const __m128i *)(row[k] + i * from_step))
-CYNORM_TRANSPOSE_LANES(1, __m128i, _mm, LANE(0), _mm_storeu_si128)
+#define LANE(i, k) _mm_loadu_si128((const __m128i *)(row[k] + (i) * from_step))
+#define LOAD(i) LANE(i, 0)
+CYNORM_TRANSPOSE_LANES(1, __m128i, _mm, LOAD, _mm_storeu_si128)
+#undef LOAD
 #if CYNORM_VBYTES >= 32
-#define INSERT(v, k) _mm256_inserti128_si256(v, LANE(k), k)
-CYNORM_TRANSPOSE_LANES(2, __m256i, _mm256, INSERT(_mm256_castsi128_si256(LANE(0)), 1), _mm256_storeu_si256)
-#undef INSERT
+#define LOAD(i) _mm256_inserti128_si256(_mm256_castsi128_si256(LANE(i, 0)), LANE(i, 1), 1)
+CYNORM_TRANSPOSE_LANES(2, __m256i, _mm256, LOAD, _mm256_storeu_si256)
+#undef LOAD
 #endif
 #if CYNORM_VBYTES == 64
-#define INSERT(v, k) _mm512_inserti32x4(v, LANE(k), k)
-CYNORM_TRANSPOSE_LANES(4, __m512i, _mm512, INSERT(INSERT(INSERT(_mm512_castsi128_si512(LANE(0)), 1), 2), 3),
-                       _mm512_storeu_si512)
+#define INSERT(v, i, k) _mm512_inserti32x4(v, LANE(i, k), k)
+#define LOAD(i) INSERT(INSERT(INSERT(_mm512_castsi128_si512(LANE(i, 0)), i, 1), i, 2), i, 3)
+CYNORM_TRANSPOSE_LANES(4, __m512i, _mm512, LOAD, _mm512_storeu_si512)
 #undef INSERT
+#undef LOAD
 #endif
 #undef LANE
 #undef CYNORM_TRANSPOSE_LANES
 
-/* n rows: a lane's, two lanes' or four lanes'. */
+/* n rows: a lane's, two lanes' or four lanes'; `given` of a lane's, `kept` of its columns. */
 CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char *from, int64_t from_step,
-                                          int n, int size) {
+                                          int n, int size, int given, int kept) {
 #if CYNORM_VBYTES == 64
-    if (n * size == 64) cynorm_transpose_lanes_4(to, to_step, from, from_step, size);
+    if (n * size == 64) cynorm_transpose_lanes_4(to, to_step, from, from_step, size, given, kept);
 #endif
 #if CYNORM_VBYTES >= 32
-    if (n * size == 32) cynorm_transpose_lanes_2(to, to_step, from, from_step, size);
+    if (n * size == 32) cynorm_transpose_lanes_2(to, to_step, from, from_step, size, given, kept);
 #endif
-    if (n * size == 16) cynorm_transpose_lanes_1(to, to_step, from, from_step, size);
+    if (n * size == 16) cynorm_transpose_lanes_1(to, to_step, from, from_step, size, given, kept);
 }
 
 #else
 
 CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char *from, int64_t from_step,
-                                          int n, int size) {
-    for (int i = 0; i < CYNORM_LANE / size; i++)
-        cynorm_copy_elements(to + i * to_step, size, from + i * size, from_step, n, size);
+                                          int n, int size, int given, int kept) {
+    const int rows = given < CYNORM_LANE / size ? given : n;
+    for (int i = 0; i < kept; i++)
+        cynorm_copy_elements(to + i * to_step, size, from + i * size, from_step, rows, size);
 }
 
 #endif
@@ -117,11 +123,39 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
             const int64_t end = columns - c < line ? columns - c : line;
             for (int64_t i = 0; ahead && i < n; i++) __builtin_prefetch(in + i * from_step + ahead, 0, 2);
             for (int64_t k = wide; k <= end; k += wide, in += CYNORM_LANE, out += wide * to_step)
-                cynorm_transpose_block(out, to_step, in, from_step, n, size);
+                cynorm_transpose_block(out, to_step, in, from_step, n, size, wide, wide);
         }
         const int64_t over = columns % wide ? wide - columns % wide : 0;
-        if (over) cynorm_transpose_block(out - over * to_step, to_step, in - over * size, from_step, n, size);
+        if (over) cynorm_transpose_block(out - over * to_step, to_step, in - over * size, from_step, n, size, wide, wide);
     }
+}
+
+/* Fewer columns than a lane, whose rows are a lane apart at most: a lane of each is read, but not of those which have no row behind
+ * them where that ends. */
+CYNORM_INLINE void cynorm_split_rows(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,
+                                     int size) {
+    const int n = CYNORM_VBYTES / size;
+    const int64_t apart = from_step < 0 ? -from_step : from_step, over = (CYNORM_LANE - columns * size + apart - 1) / apart;
+    const int64_t first = from_step > 0 ? 0 : over < rows ? over : rows, whole = from_step < 0 ? rows : rows - over;
+    int64_t r = first;
+    for (; r + n <= whole; r += n)
+        cynorm_transpose_block(to + r * size, to_step, from + r * from_step, from_step, n, size, CYNORM_LANE / size, (int)columns);
+    for (int64_t c = 0; c < columns; c++) {
+        cynorm_copy_elements(to + c * to_step, size, from + c * size, from_step, first, size);
+        cynorm_copy_elements(to + c * to_step + r * size, size, from + c * size + r * from_step, from_step, rows - r, size);
+    }
+}
+
+/* Fewer rows than a lane, and columns that follow on where they are written: of each, a lane is, whose end the next one overwrites. */
+CYNORM_INLINE void cynorm_join_rows(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,
+                                    int size) {
+    const int n = CYNORM_LANE / size;
+    const int64_t whole = columns - (CYNORM_LANE - 1) / to_step;
+    int64_t c = 0;
+    for (; c + n <= whole; c += n)
+        cynorm_transpose_block(to + c * to_step, to_step, from + c * size, from_step, n, size, (int)rows, n);
+    for (int64_t r = 0; r < rows; r++)
+        cynorm_copy_elements(to + r * size + c * to_step, to_step, from + r * from_step + c * size, size, columns - c, size);
 }
 
 /* As many rows at a time as a vector holds, or, where there are fewer, half a vector or a quarter: channels
@@ -133,38 +167,45 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
     static __attribute__((noinline)) void cynorm_transpose_##size##_##bytes(ARGUMENTS) {                     \
         cynorm_transpose_rows(to, to_step, from, from_step, rows, columns, ahead, size, bytes / size);       \
     }
-#define CYNORM_TRANSPOSE_SIZE(size)                                                                          \
-    CYNORM_TRANSPOSE(size, 16)                                                                               \
-    CYNORM_TRANSPOSE(size, 32)                                                                               \
-    CYNORM_TRANSPOSE(size, 64)                                                                               \
-    static void cynorm_transpose_##size(ARGUMENTS) {                                                         \
-        const int64_t bytes = rows * size;                                                                   \
-        if (bytes < 32 || CYNORM_VBYTES == 16)                                                               \
-            cynorm_transpose_##size##_16(to, to_step, from, from_step, rows, columns, ahead);                \
-        else if (bytes < 64 || CYNORM_VBYTES == 32)                                                          \
-            cynorm_transpose_##size##_32(to, to_step, from, from_step, rows, columns, ahead);                \
-        else                                                                                                 \
-            cynorm_transpose_##size##_64(to, to_step, from, from_step, rows, columns, ahead);                \
-    }
+#define CYNORM_TRANSPOSE_SIZE(size) CYNORM_TRANSPOSE(size, 16) CYNORM_TRANSPOSE(size, 32) CYNORM_TRANSPOSE(size, 64)
 CYNORM_TRANSPOSE_SIZE(1)
 CYNORM_TRANSPOSE_SIZE(2)
 CYNORM_TRANSPOSE_SIZE(4)
 CYNORM_TRANSPOSE_SIZE(8)
-#undef ARGUMENTS
 #undef CYNORM_TRANSPOSE_SIZE
 #undef CYNORM_TRANSPOSE
-
-/* to[c][r] = from[r][c], 16 bytes of each or more: the elements of a row follow on, both here and there; rows are a step apart.
- * What lies `ahead` of what is read is prefetched, unless that is 0. */
-static void cynorm_transpose(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
-                             int64_t columns, int64_t ahead, int64_t size) {
-    switch (size) {
-    case 1: cynorm_transpose_1(to, to_step, from, from_step, rows, columns, ahead); break;
-    case 2: cynorm_transpose_2(to, to_step, from, from_step, rows, columns, ahead); break;
-    case 4: cynorm_transpose_4(to, to_step, from, from_step, rows, columns, ahead); break;
-    default: cynorm_transpose_8(to, to_step, from, from_step, rows, columns, ahead);
+#define CYNORM_NARROW(way, size)                                                                             \
+    static __attribute__((noinline)) void cynorm_##way##_##size(ARGUMENTS) {                                 \
+        (void)ahead;                                                                                         \
+        cynorm_##way##_rows(to, to_step, from, from_step, rows, columns, size);                              \
     }
+CYNORM_NARROW(split, 1)
+CYNORM_NARROW(split, 2)
+CYNORM_NARROW(split, 4)
+CYNORM_NARROW(join, 1)
+CYNORM_NARROW(join, 2)
+CYNORM_NARROW(join, 4)
+#undef CYNORM_NARROW
+
+/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart. What lies `ahead` of what is
+ * read is prefetched, unless that is 0. */
+typedef void cynorm_transposition(ARGUMENTS, int64_t size);
+
+/* 16 bytes of each, or more. */
+static void cynorm_transpose(ARGUMENTS, int64_t size) {
+    const int64_t bytes = rows * size < CYNORM_VBYTES ? rows * size : CYNORM_VBYTES;
+#define OF(size)                                                                                             \
+    (bytes < 32 ? cynorm_transpose_##size##_16 : bytes < 64 ? cynorm_transpose_##size##_32 : cynorm_transpose_##size##_64)
+    (size == 1 ? OF(1) : size == 2 ? OF(2) : size == 4 ? OF(4) : OF(8))(to, to_step, from, from_step, rows, columns, ahead);
+#undef OF
 }
+static void cynorm_split(ARGUMENTS, int64_t size) {
+    (size == 1 ? cynorm_split_1 : size == 2 ? cynorm_split_2 : cynorm_split_4)(to, to_step, from, from_step, rows, columns, ahead);
+}
+static void cynorm_join(ARGUMENTS, int64_t size) {
+    (size == 1 ? cynorm_join_1 : size == 2 ? cynorm_join_2 : cynorm_join_4)(to, to_step, from, from_step, rows, columns, ahead);
+}
+#undef ARGUMENTS
 
 /* ---- slabs: what a kernel works on at a time, in scratch where memory has another order ---- */
 
@@ -230,10 +271,20 @@ CYNORM_INLINE void cynorm_copy_runs(char *to, const char *from, const cynorm_axi
 }
 
 /* An axis from its last element on. */
-static void cynorm_turn(cynorm_axis *a, char **to, const char **from, int side) {
+static void cynorm_reverse(cynorm_axis *a, char **to, const char **from, int side) {
     *to += (a->n - 1) * a->step[side];
     *from += (a->n - 1) * a->step[!side];
     a->step[0] = -a->step[0], a->step[1] = -a->step[1];
+}
+
+/* What makes rows, which are written on `side` as they lie there, of columns, which are read so, if anything does. */
+static cynorm_transposition *cynorm_transposition_of(const cynorm_axis *row, const cynorm_axis *column, int side, int64_t size) {
+    const int64_t row_bytes = row->n * size, column_bytes = column->n * size, apart = cynorm_distance(row->step[!side]);
+    if (cynorm_distance(column->step[!side]) != size || cynorm_distance(row->step[side]) != size) return NULL;
+    if (row->n == 1 || column->n == 1 || (row_bytes < CYNORM_LANE && column_bytes < CYNORM_LANE)) return NULL;
+    if (row_bytes < CYNORM_LANE) return column->step[side] == row->n * column->step[!side] ? cynorm_join : NULL;
+    if (column_bytes < CYNORM_LANE) return apart >= column_bytes && apart <= CYNORM_LANE ? cynorm_split : NULL;
+    return cynorm_transpose;
 }
 
 /* The elements of a slab, whose axes are sorted for the side that they are written to. */
@@ -256,13 +307,13 @@ static void cynorm_reorder(const cynorm_slab *s, int side, int64_t ahead) {
         return;
     }
     if (c->n > 1 && cynorm_distance(c->step[!side]) == size) b = &s->axis[2], c = &s->axis[1];
-    if (a->n * size >= CYNORM_LANE && b->n * size >= CYNORM_LANE && cynorm_distance(b->step[!side]) == size &&
-        cynorm_distance(a->step[side]) == size) {
+    cynorm_transposition *transpose = cynorm_transposition_of(a, b, side, size);
+    if (transpose) {
         cynorm_axis row = *a, column = *b; /* forwards, where they are read and where they are written */
-        if (row.step[side] < 0) cynorm_turn(&row, &to, &from, side);
-        if (column.step[!side] < 0) cynorm_turn(&column, &to, &from, side);
+        if (row.step[side] < 0) cynorm_reverse(&row, &to, &from, side);
+        if (column.step[!side] < 0) cynorm_reverse(&column, &to, &from, side);
         for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side])
-            cynorm_transpose(to, column.step[side], from, row.step[!side], row.n, column.n, ahead, size);
+            transpose(to, column.step[side], from, row.step[!side], row.n, column.n, ahead, size);
         return;
     }
     if (a->n < 8 && a->n < b->n) { /* the longer one is the inner loop */
@@ -280,8 +331,6 @@ static void cynorm_pack(cynorm_slab *s) {
     cynorm_sort_axes(s->axis, CYNORM_SCRATCH);
     cynorm_reorder(s, CYNORM_SCRATCH, s->next);
 }
-
-enum { CYNORM_UNPACK_STAGE = 16 << 10 };
 
 /* For rows on their way past the cache: what has not filled a line of each, and some of them whole. */
 static inline int64_t cynorm_unpack_bytes(int64_t rows) { return rows * 64 + CYNORM_UNPACK_STAGE; }

@@ -417,12 +417,8 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
     }
 #endif
     char part[CYNORM_VBYTES], *to = n < VL ? part : p;
-#if CYNORM_DOUBLE
-    if (dtype == CYNORM_F64) FN(store_f64)(to, v);
+    if (dtype == CYNORM_COMPUTE) FN(store)((real *)to, v);
     else FN(store_f32)(to, v);
-#else
-    FN(store_f32)(to, v);
-#endif
     if (n < VL && VL * cynorm_itemsize(dtype) <= 16) {
         cynorm_some some;
         memcpy(&some, part, sizeof some);
