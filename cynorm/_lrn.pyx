@@ -234,6 +234,10 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
         elif box:
             along = (window.extent >= VECTOR
                      and windowed[0].extent * window.extent * itemsize <= CYNORM_COPIED_PLANE)
+    # of mixed orders, planes that are too large to be transposed are copied
+    if box and contiguous(window, itemsize, OMEGA) and windowed[0].extent * window.extent > CYNORM_TRANSPOSED_PIXELS:
+        along = along or not looped or (
+            not plan.backward and windowed[0].extent * window.extent * itemsize <= 2 * CYNORM_COPIED_PLANE)
     if not (along and fills):
         return along
     # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels

@@ -100,7 +100,7 @@ static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
 
 /* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
 static cynorm_slab FN(copied_slab)(const cynorm_lrn_tile *t, const copied_t *c, const cynorm_lrn_view *m, char *scratch,
-                                       int64_t before, int64_t begin, int64_t end) {
+                                   int64_t before, int64_t begin, int64_t end) {
     const int64_t size = cynorm_itemsize(m->dtype);
     return (cynorm_slab){{m->data + begin * m->streamed - before * m->stride[0], scratch},
                          {{before + t->count[0], {m->stride[0], size}},
