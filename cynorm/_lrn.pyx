@@ -22,8 +22,8 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
-    CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
+    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED, CYNORM_SUM_DIRECT,
+    CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
 )
 from cynorm._tasks cimport (
     close_tasks, cynorm_float_mode, cynorm_set_float_mode, next_task, omp_get_num_threads, omp_get_thread_num,
@@ -93,7 +93,7 @@ ctypedef struct plan_t:
 ctypedef struct cutting_t:
     int64_t length, tiles, uncut
     int64_t windows                 # a part of the stream is at least as long as so many
-    int64_t planes                  # that are copied together
+    int64_t planes                  # that are copied together; 0: none are
     bint by_columns, whole          # which loops serve; whether these are many times as fast where level 0 is not cut
 
 # A strip of memory, of levels 0, 1, 2 and the stream.
@@ -542,25 +542,20 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
             plan.tile.cut = True
 
 
-cdef bint copies(const plan_t *plan) noexcept nogil:
-    """Whether windows lie along the stream, and rows of a tensor do not in memory: kernels copy a tile's part of it."""
+cdef bint transposes(const plan_t *plan) noexcept nogil:
+    """Whether windows lie along the stream alone, and tensors in different orders: kernels transpose one run a slab."""
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype)
     cdef const axis_t *row = &plan.level[0]
-    if not plan.streamed.windowed or plan.tile.y.data != NULL or plan.tile.omega.data != NULL:
+    if (not plan.streamed.windowed or plan.tile.windows > 0 or plan.streamed.extent > CYNORM_TRANSPOSED_MOST
+            or row.extent < VECTOR or plan.tile.y.data != NULL or plan.tile.omega.data != NULL):
         return False
     return (row.stride[SRC] != itemsize or row.stride[DST] != itemsize
             or (plan.backward and row.stride[DIFF_DST] != itemsize))
 
 
-cdef bint transposes(const plan_t *plan) noexcept nogil:
-    """Whether these are windows along the stream alone: one run a slab."""
-    return (plan.tile.windows == 0 and plan.streamed.extent <= CYNORM_TRANSPOSED_MOST
-            and plan.level[0].extent >= VECTOR and copies(plan))
-
-
-cdef void cut_to_copies(plan_t *plan) noexcept nogil:
-    """Planes that are copied to parts of as many rows as that allows, and scratch, where these are two windows; of as
-    many channels as are a line, where these follow on in some tensor."""
+cdef int64_t cut_to_copies(plan_t *plan) noexcept nogil:
+    """Planes that kernels copy to parts of as many rows as these take, or, down to two windows, as scratch holds; of as
+    many channels as are a line, where these follow on in some tensor. How many channels; 0 where nothing is copied."""
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype), row = plan.level[0].extent * itemsize
     cdef int64_t parts = ceil_div(plan.streamed.extent, max(1, CYNORM_COPIED_PLANE / row))
     cdef int64_t planes = LINE / itemsize if contiguous(&plan.level[1], itemsize, OMEGA) else 1
@@ -568,13 +563,17 @@ cdef void cut_to_copies(plan_t *plan) noexcept nogil:
     while planes > 0:
         set_cut(plan, 1, planes)
         set_cut(plan, 3, ceil_div(plan.streamed.extent, parts))
+        set_slab(plan)
+        if kernels_of(plan).lrn_taken_by(&plan.tile) != CYNORM_LRN_COPIED:
+            break
         if not too_much_scratch(plan, SCRATCH):
-            return
+            return planes
         if 2 * parts <= stream_parts(plan, 2):
             parts *= 2
         else:
             planes /= 2
     set_cut(plan, 3, plan.streamed.extent)
+    return 0
 
 
 cdef void choose_cuts(plan_t *plan) noexcept nogil:
@@ -583,7 +582,8 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     cdef int i, taken_by
     cdef bint beside
     cdef cutting_t c
-    c.length = c.tiles = c.uncut = c.planes = 1
+    c.length = c.tiles = c.uncut = 1
+    c.planes = 0
     for i in range(3):
         set_cut(plan, i, plan.level[i].extent)
         if plan.level[i].windowed:
@@ -606,9 +606,8 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         cut_beside_windows(plan, &c)
         c.length *= plan.cut[0]
         c.tiles *= plan.cuts[0]
-    elif plan.level[0].windowed and not plan.level[1].windowed and plan.overwritten < 0 and copies(plan):
-        cut_to_copies(plan)
-        c.planes = plan.cut[1]
+    elif plan.level[0].windowed and not plan.level[1].windowed and plan.overwritten < 0:
+        c.planes = cut_to_copies(plan)
         c.tiles *= plan.cuts[3]
     for i in range(3):
         if plan.level[i].windowed:
@@ -617,7 +616,8 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         if i > 0 and transposes(plan):
             set_cut(plan, i, 1)
         elif i == 1 and c.planes > 1:
-            c.length *= c.planes
+            set_cut(plan, 1, c.planes)
+            c.length *= plan.cut[1]
             c.tiles *= plan.cuts[1]
         elif i > 0 or not beside:
             cut_level(plan, i, &c)

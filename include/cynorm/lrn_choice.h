@@ -64,7 +64,9 @@ static const struct {
 static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
     if (kind == CYNORM_KIND_COLUMNS) return CYNORM_LRN_COLUMNS;
-    return kind != CYNORM_KIND_ANY && FN(by_pixels)(t) && FN(plain)(t) ? CYNORM_LRN_CHANNELS : 0;
+    if (kind == CYNORM_KIND_ANY || !t->windows) return 0;
+    if (FN(plain)(t)) return FN(by_pixels)(t) ? CYNORM_LRN_CHANNELS : 0;
+    return !FN(by_pixels)(t) && FN(copyable)(t) ? CYNORM_LRN_COPIED : 0;
 }
 
 /* ---- operands whose rows are not contiguous, copied before the loop and after ---- */

@@ -158,10 +158,10 @@ CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, in
 CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int backward,
                             int straddles, int parts) {
     const int64_t squares = w->entries + reach, late = (1 + backward) * reach, steps = w->entries + late;
-    const int64_t end = w->to; /* of all steps, or of a part */
+    const int64_t begin = parts ? w->from : 0, end = parts ? w->to : steps; /* constants keep loops short */
     walked_t s[2] = {{{{0}}}};
     if (parts) s[0] = *w->before;
-    for (int64_t from = w->from, to; from < end; from = to) {
+    for (int64_t from = begin, to; from < end; from = to) {
         to = from + w->piece < end ? from + w->piece : end;
         const int64_t of_terms = from > reach ? from - reach : 0, done = from > late ? from - late : 0;
         if (w->newest && !(backward ? w->middle : w->src)) /* the first rows: no loop that would fetch */

@@ -60,9 +60,9 @@ typedef struct {
     void *scratch; /* lrn_scratch() bytes, aligned to 64 */
 } cynorm_lrn_tile;
 
-/* What takes a tile whose rows need not be cut, as it goes by their vectors one after the other: lines of pixels that go through
- * all slabs, or vectors of channels that go along rows of pixels. */
-enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS };
+/* What takes a tile: lines of pixels that go through all slabs, or vectors of channels that go along rows of pixels, one after the
+ * other, so that rows need not be cut; or loops of planes by way of copies. */
+enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS, CYNORM_LRN_COPIED };
 
 /* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
 
@@ -125,7 +125,7 @@ typedef struct {
 
 typedef struct {
     size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
-    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS or 0 */
+    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* CYNORM_LRN_COLUMNS, _CHANNELS, _COPIED or 0 */
     void (*lrn_forward)(const cynorm_lrn_tile *);
     void (*lrn_backward)(const cynorm_lrn_tile *);
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */
