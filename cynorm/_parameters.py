@@ -1,4 +1,5 @@
-"""What operators are made of: checks of their parameters, each naming the one that it refuses, and what holds them."""
+"""What operators are made of: checks of their parameters, each naming the parameter that it refuses, and the class that
+holds them."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def _restore(cls: Callable[..., _Made], arguments: tuple[tuple[str, Any], ...]) 
 
 
 def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Decorate the one-call form of an operator's method: its docstring takes the sections of both, the operator's notes, and its
-    own example."""
+    """Decorate the one-call form of an operator's method: its docstring takes the sections of the operator and the
+    method, the operator's notes, and the function's own example."""
 
     def decorate(function: _Function) -> _Function:
         own, of_made, of_method = (_sections(given.__doc__) for given in (function, made, method))
@@ -89,13 +90,13 @@ def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], 
 
 
 def _sections(doc: str | None) -> dict[str, str]:
-    """{heading: text} of a docstring; what comes before the first heading is ""."""
+    """{heading: text} of a docstring; the text before the first heading has the heading ""."""
     parts = re.split(r"\n\n?([A-Z]\w+)\n-+\n", "\n" + inspect.cleandoc(doc or "").strip())
     return {name: text.strip() for name, text in zip(["", *parts[1::2]], parts[::2], strict=True)} if doc else {}
 
 
 def index(value: SupportsIndex) -> int:
-    """An integer; a TypeError for what is none, and for a bool."""
+    """The value as an integer; a TypeError if it is none, or a bool."""
     if isinstance(value, (bool, np.bool_)):  # the latter is an index to older NumPy
         raise TypeError
     return operator.index(value)
@@ -114,7 +115,7 @@ def integer(name: str, value: SupportsIndex, least: int = 1) -> int:
 
 
 def integers(name: str, values: SupportsIndex | Iterable[SupportsIndex], alone: bool = False) -> tuple[int, ...]:
-    """`alone`: one that is in no sequence will do."""
+    """`alone`: an integer that is in no sequence will do, too."""
     given: Any = values.tolist() if isinstance(values, np.ndarray) else values
     try:
         if isinstance(given, _TEXT):

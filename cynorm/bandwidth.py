@@ -46,7 +46,7 @@ def streaming_limit(
     Raises
     ------
     TypeError, ValueError
-        If the arrays are no such combination, or a number is no integer of at least 1.
+        If the arrays are not one of these combinations, or `nbytes` or `num_threads` is not an integer of at least 1.
 
     Examples
     --------

@@ -84,9 +84,9 @@ class Activation(Immutable):
             shrink                x - bias if x > threshold else x + bias if x < -threshold else 0 (but NaN if x is)
 
     **parameters : float
-        Those of the function. Defaults: alpha 1, beta 1, steepness 1, but hard_sigmoid alpha 0.2, beta 0.5; leaky_relu
-        alpha 0.01; linear beta 0; scaled_elu alpha 1.6732632, gamma 1.050701; shrink bias 0, threshold 0.5. For data other than
-        float64 they are rounded to float32, to infinity beyond its range.
+        The function's parameters. Defaults: alpha 1, beta 1, steepness 1, but hard_sigmoid alpha 0.2, beta 0.5;
+        leaky_relu alpha 0.01; linear beta 0; scaled_elu alpha 1.6732632, gamma 1.050701; shrink bias 0, threshold 0.5.
+        For data other than float64 they are rounded to float32, and to infinity beyond its range.
 
     Attributes
     ----------
@@ -139,18 +139,18 @@ class BatchNorm(Immutable):
     Parameters
     ----------
     epsilon : float
-        Finite, at least 0. With 0 (or, but for float64 data, less than 1e-77), a statistic of variance 0 gives NaN; in
-        inference an infinity where src is not the mean.
+        Finite, at least 0. With 0 (or, except for float64 data, less than 1e-77), a statistic of variance 0 gives NaN,
+        or in inference an infinity where src is not the mean.
     layout : str, optional
         What the axes of the arrays mean: statistics are per channel. NC, NCW, NCHW (the default), NCDHW, NWC, NHWC, NDHWC,
         or blocked: nCw8c, nChw8c, nCdhw8c, nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial...,
         block). The order in memory is whatever the strides say; every order runs without a copy of the tensor.
     axes : int or iterable of int, optional
-        The axes that statistics are over, in place of `layout`; arrays may have 1 to 8 dimensions then. Axes count from
-        the end where negative. An empty tuple makes each element a statistic of its own.
+        The axes that statistics are taken over, in place of `layout`; arrays may then have 1 to 8 dimensions. Negative
+        axes count from the end. An empty tuple makes each element a statistic of its own.
     channels : int, optional
-        Number of channels, for a blocked layout whose last block is not full. What lies past them is read as zero and
-        written as zero.
+        Number of channels, for a blocked layout whose last block is not full. The rest of that block is read as zero
+        and written as zero.
     activation : str, Activation, or None
         Applied to the result. A name, such as "relu", stands for the `Activation` with its default parameters.
 
@@ -161,20 +161,21 @@ class BatchNorm(Immutable):
 
     Notes
     -----
-    Parameters and statistics (scale, shift, mean, variance, the running ones) are arrays with one element per statistic:
-    of src's dimensions with the reduced axes of size 1, or, where one axis is left (with `layout`: the channels), of shape (C,).
-    Their dtype is float32 (float64 for float64 data) or that of the data. With blocks and `channels`, they may have the padding's
-    channels, too. Of what is read, lists will do: of numbers for parameters, of floats for src, which NumPy makes float64 of,
-    and so for what has to be like it. An array may be whatever shares its memory by DLPack, `__array_interface__` or the
-    buffer protocol, such as PyTorch's tensors; results are NumPy's.
+    Parameters and statistics (scale, shift, mean, variance, the running ones) are arrays with one element per
+    statistic. They have src's dimensions with the reduced axes of size 1, or, where one axis is left (with `layout`:
+    the channels), shape (C,). Their dtype is float32 (float64 for float64 data) or that of the data. With blocks and
+    `channels`, they may have the padding's channels, too. Arrays that are only read may be lists: of numbers for
+    parameters; of floats, which NumPy makes float64, for src and for arrays that have to be like it. An array may be
+    anything that shares its memory by DLPack, `__array_interface__` or the buffer protocol, such as PyTorch's tensors;
+    results are NumPy's.
 
-    A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one. Those that
-    are given alike are equal: with axes (0, 2, 3) it is not the one with layout "NCHW".
+    A BatchNorm holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one.
+    Two are equal if they were given the same parameters: one with axes (0, 2, 3) does not equal one with layout "NCHW".
     float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
-    threads; on the memory order, the last bits of half types' gradients may.
+    threads. The last bits of half types' gradients may depend on the memory order.
 
     Where the reduced axes hold no element (an empty batch), mean, variance and gradients are 0 and running statistics
-    stay as they are; where they hold one, variance is 0.
+    stay as they are; where they hold one element, variance is 0.
 
     Source: Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate
     Shift" (2015).
@@ -257,22 +258,23 @@ class BatchNorm(Immutable):
         add : array, optional
             Of src's shape and dtype: added before the activation.
         out : array, optional
-            Where to write dst: of src's shape and dtype, any strides. It may be src (which `backward_training` needs as it
-            was) or add itself, and must overlap no array of the call otherwise. Default: a new array in src's memory order.
+            Where to write dst: of src's shape and dtype, any strides. It may be src (but `backward_training` needs src
+            as it was) or add itself; otherwise it must overlap no array of the call. Default: a new array in src's
+            memory order.
         out_mean, out_variance : array, optional
-            Where to write mean and variance: of a parameter's shape and dtype, any strides. No two arrays
-            that are written may overlap, nor one and src or add, but in `out`'s way.
+            Where to write mean and variance: of a parameter's shape and dtype, any strides. No two arrays that are
+            written may overlap, and none may overlap src or add, except as `out` may.
         workspace : Workspace, optional
             Keeps what `backward_training` needs: mean and 1/sqrt(variance + epsilon); for ReLU one bit per element; for
             other activations the shift, or, with `add` or `cache="always"`, the value before the activation.
         running_mean, running_variance : array, optional
             Updated in place, ``running = (1 - momentum) * running + momentum * new``, whatever their strides.
         momentum : float
-            In PyTorch's sense: the weight of what is new, within [0, 1]. ONNX and Keras give the weight of what is old,
-            1 - momentum.
+            In PyTorch's sense: the weight of the new value, within [0, 1]. ONNX and Keras give the weight of the old
+            value, 1 - momentum.
         unbiased_running : bool
-            Whether running_variance takes the variance divided by M - 1 (PyTorch) in place of M (ONNX, Keras 3), of M
-            elements; of one element it takes 0.
+            Whether, of M elements, running_variance takes the variance divided by M - 1 (PyTorch) in place of M (ONNX,
+            Keras 3); of one element it takes 0.
         num_threads : int, optional
             Threads for this call; default: `get_num_threads()`.
 
@@ -328,16 +330,18 @@ class BatchNorm(Immutable):
         Parameters
         ----------
         src : array of float32, float64, float16, bfloat16 or int8
-            Any strides. int8 results are rounded half to even and saturated, NaN to 0; parameters are float32 then.
+            Any strides. int8 results are rounded half to even and saturated, and NaN becomes 0; parameters are float32
+            with int8 data.
         mean, variance : array
-            Each of shape (C,), or of src's dimensions, each of them 1 or src's: every parameter broadcasts on its own.
+            Each has shape (C,), or as many dimensions as src, each of size 1 or src's: every parameter broadcasts on
+            its own.
         scale, shift : array, optional
             Likewise. Default: 1 and 0.
         add, out
             As in `forward_training`.
         workspace : Workspace, optional
-            Keeps what `backward_inference` needs: for ReLU one bit per element, for other activations the value before it.
-            Nothing of int8, which has no backward.
+            Keeps what `backward_inference` needs: for ReLU one bit per element, for other activations the value before
+            the activation. Nothing for int8, which has no backward.
         num_threads
             As in `forward_training`.
 
@@ -395,33 +399,33 @@ class BatchNorm(Immutable):
         scale : array, optional
             What the forward call was given: diff_src is proportional to it.
         shift : array, optional
-            What the forward call was given, and None where that had none: without a workspace any activation needs it; with
-            one it tells the shape and dtype of diff_shift alone.
+            What the forward call was given, or None if it had none. Without a workspace any activation needs it (ReLU
+            needs the workspace); with one it only tells the shape and dtype of diff_shift.
         mean, variance : array, optional
-            What the forward call returned, where there is no workspace. Where there is, they stand for its own, which are
-            more exact: beside a deviation of a millionth of the mean, float32's mean is off by some percent of that.
+            What the forward call returned, if there is no workspace. If there is one, they replace its own, which are
+            more exact: with a deviation of a millionth of the mean, a mean in float32 is off by some percent of the
+            deviation.
         workspace : Workspace, optional
-            The one that the forward call filled. ReLU needs it, and so does a forward call with `add`: without, diff_src
-            is that of one without `add`.
+            The one that the forward call filled. ReLU needs it, and so does a forward call with `add`: without a
+            workspace, diff_src is that of a call without `add`.
         out : array, optional
             Where to write diff_src: it may be diff_dst or src itself, and must not overlap them otherwise.
         out_scale, out_shift : array, optional
             Where to write diff_scale and diff_shift: of a parameter's shape and dtype, any strides. No two
             arrays that are written may overlap.
         out_add : array, optional
-            Where to write diff_add, after a forward call that was given `add`: of src's shape and dtype, any strides. It
-            may be diff_dst itself, unless `out` is, and must not overlap any of them otherwise.
+            Where to write diff_add, after a forward call that was given `add`: of src's shape and dtype, any strides.
+            It may be diff_dst itself, unless `out` is; otherwise it must overlap no array of the call.
         num_threads : int, optional
             Threads for this call; default: `get_num_threads()`.
 
         Returns
         -------
         BatchNormGradients
-            A named tuple: diff_src, which is `out` or a new array in src's memory order; diff_scale and
-            diff_shift, which are `out_scale` and `out_shift` or new arrays of the shape and dtype of the scale and, where
-            it is given, of the shift, else of the scale;
-            diff_add, which is `out_add` or a new array in src's memory order, None unless the forward call
-            that filled the workspace was given `add`.
+            A named tuple: diff_src, which is `out` or a new array in src's memory order; diff_scale, which is
+            `out_scale` or a new array of scale's shape and dtype; diff_shift, which is `out_shift` or a new array of
+            shift's shape and dtype, or of scale's where no shift is given; diff_add, which is `out_add` or a new array
+            in src's memory order, but None unless the forward call that filled the workspace was given `add`.
 
         Raises
         ------
@@ -509,7 +513,7 @@ class BatchNorm(Immutable):
         shape : tuple of int
             Of src.
         dtype : dtype or str
-            Of src; "bfloat16" too. Of int8, in inference, nothing is kept.
+            Of src; "bfloat16" too. For int8, in inference, nothing is kept.
         cache : {"auto", "always", "never"}
             That of the workspace.
         training : bool
@@ -533,7 +537,7 @@ class BatchNorm(Immutable):
         return self._problem.workspace_nbytes(shape, dtype, cache, flag("training", training))
 
     def implementation(self, src: Tensor) -> str:
-        """The kernel that training runs for such an array, and inference as a rule.
+        """The kernel that training, and as a rule inference, runs for such an array.
 
         Parameters
         ----------
@@ -544,9 +548,9 @@ class BatchNorm(Immutable):
         -------
         str
             Operator, traversal, dtype and instruction set, with colons between. The traversal is "reduced_innermost" or
-            "kept_innermost", by which axes lie innermost in memory: those that statistics are over, or those that they
-            are along. Small planes of many channels are taken as the latter, too, and so are short rows with gaps between
-            them; in inference, small planes of few images as they lie.
+            "kept_innermost", by which axes lie innermost in memory: those that statistics are taken over, or those that
+            are kept. Small planes of many channels, and short rows with gaps between them, are also taken as
+            "kept_innermost"; in inference, small planes of few images are taken as they lie.
 
         Raises
         ------
@@ -600,7 +604,7 @@ def batch_norm(
 ) -> tuple[Out, Array, Array]:
     """`BatchNorm(...).forward_training(src, ...)` in one call: training, with src's own statistics.
 
-    `batch_norm_inference` normalizes with given ones, as PyTorch's `batch_norm` does unless it is told otherwise.
+    `batch_norm_inference` normalizes with given statistics, as PyTorch's `batch_norm` does unless it is told otherwise.
 
     Examples
     --------

@@ -36,9 +36,10 @@ def config() -> dict[str, Any]:
     -------
     dict
         ``version``, ``python``, ``numpy``, ``ml_dtypes`` (None where it is not installed), ``machine``, ``compiler``,
-        ``flags`` (of all C code, and what each instruction set adds), ``isas_built``, ``isas_available``, ``isa`` (the
-        one in force), ``openmp`` (its version as a date; None where built without), ``openmp_runtimes`` (the files loaded
-        into this process, on Linux), ``threads`` (of a call that does not say) and ``cpus`` (that this process may use).
+        ``flags`` (those of all C code, and those that each instruction set adds), ``isas_built``, ``isas_available``,
+        ``isa`` (the one in force), ``openmp`` (its version as a date; None if built without it), ``openmp_runtimes``
+        (the files loaded into this process, on Linux), ``threads`` (of a call that does not give their number) and
+        ``cpus`` (those that this process may use).
 
     Examples
     --------

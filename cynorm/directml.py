@@ -5,11 +5,12 @@ keywords, its output tensors the results and, where wanted, ``out=``. The docume
 checked; their data types are FLOAT32 and FLOAT16, to which this module adds bfloat16 and float64. Any
 memory order will do: DirectML's Strides are the arrays' own.
 
-What is written to (`out`) may be an input itself; otherwise it shares memory neither with an input nor with
-another output. Source: the pages of the structures on learn.microsoft.com, under Direct Machine Learning.
+An array that is written to (`out`) may be an input itself; otherwise it must share memory neither with an
+input nor with another output. Source: the pages of the structures on learn.microsoft.com, under Direct
+Machine Learning.
 
-Where a document contradicts itself or its users, the function's docstring tells what it says and what
-happens here.
+Where a document contradicts itself or its users, the function's docstring tells what the document says and
+what happens here.
 """
 
 from __future__ import annotations
@@ -73,14 +74,15 @@ class _Constraints:
     parameters : tuple of str
         The arguments whose dimensions are each 1 or the input's.
     outputs : tuple of str
-        What is written: first one of InputDimensions, then those of the parameters' Sizes.
+        The arguments that are written: first one of InputDimensions, then those of the parameters' Sizes.
     same_sizes : bool
         Whether all parameters have the same Sizes.
 
     Attributes
     ----------
     check : function
-        Of a tuple of arrays: data, parameters, outputs; returns the axes of parameter size 1.
+        Takes a tuple of arrays: data, parameters, outputs; returns the axes along which parameters have size
+        1.
     """
 
     def __init__(
@@ -191,9 +193,9 @@ def local_response_normalization(
         InputTensor.
     cross_channel : bool
         CrossChannel. True: the region is `local_size` channels at one position. False: `local_size` x
-        `local_size` positions of one channel. The gradient's document has its explanation of LocalSize the
-        other way round ("if CrossChannel is TRUE, then this is the width and height of the local region"),
-        against its own explanation of CrossChannel and against every public caller; so here it is read as
+        `local_size` positions of one channel. The gradient's document explains LocalSize the other way round
+        ("if CrossChannel is TRUE, then this is the width and height of the local region"), against its own
+        explanation of CrossChannel and against every public caller; so here that explanation is read as
         swapped.
     local_size : int
         LocalSize, at least 1. An even size reaches one element further to the right: ``floor((local_size -
@@ -513,13 +515,13 @@ def batch_normalization_training_grad(
         output_scale_gradient = sum(input_gradient * (input - mean) / sqrt(variance + epsilon))
         output_bias_gradient = sum(input_gradient)
 
-    The document defines ``InputCentered = InputCentered - mean(InputCentered)``, a name by itself. It is
-    read as ``Input - mean(Input)``, the only reading under which the result is the gradient of the forward
-    operator.
+    The document defines ``InputCentered = InputCentered - mean(InputCentered)``, a name defined by itself.
+    It is read as ``Input - mean(Input)``, the only reading under which the result is the gradient of the
+    forward operator.
 
     The document also centres the input with ``mean(Input)`` in the first output but with MeanTensor in the
-    second. The two agree whenever MeanTensor is what the forward operator returned; here MeanTensor is used
-    in both, which spares a pass over the input.
+    second. The two agree, but for the rounding of MeanTensor, if that is what the forward operator returned;
+    here MeanTensor is used in both, which spares a pass over the input.
 
     Parameters
     ----------

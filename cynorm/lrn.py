@@ -34,8 +34,8 @@ class LRN(Immutable):
     local_size : int
         Number n of cells of the window along each of its axes, at least 1; it may be larger than the tensor.
     alpha, beta, k : float
-        Any finite numbers. alpha / divisor and k are rounded to float32 for data other than float64, to infinity beyond
-        its range.
+        Any finite numbers. For data other than float64, alpha / divisor and k are rounded to float32, and to infinity
+        beyond its range.
     region : {"across_channels", "within_channel"}
         Whether the window lies along the channels, or is a box over all the spatial axes (0 to 3 of them).
     layout : str
@@ -43,14 +43,14 @@ class LRN(Immutable):
         nCw16c, nChw16c, nCdhw16c, whose arrays have shape (N, blocks, spatial..., block). The order in memory is
         whatever the strides say; every order runs without a copy of the tensor.
     channels : int, optional
-        Number of channels, for a blocked layout whose last block is not full. What lies past them is read as zero and
-        written as zero.
+        Number of channels, for a blocked layout whose last block is not full. The rest of that block is read as zero
+        and written as zero.
     window : {"onednn", "onnx", "torch"}
-        Where an even window lies: n/2-1 cells on both sides (and still divided by n), n/2-1 left and n/2 right,
-        or n/2 left and n/2-1 right.
+        Where an even window lies. In this order: n/2-1 cells on both sides (and still divided by n), n/2-1 left and n/2
+        right, or n/2 left and n/2-1 right.
     divisor : float, optional
-        What alpha is divided by. Default: the number of cells of the whole window, n or n to the number of spatial
-        axes, at the borders too.
+        What alpha is divided by. Default: the number of cells of the whole window, n or n to the power of the number of
+        spatial axes, at the borders too.
 
     Raises
     ------
@@ -59,13 +59,14 @@ class LRN(Immutable):
 
     Notes
     -----
-    An array may be whatever shares its memory by DLPack, `__array_interface__` or the buffer protocol, such as PyTorch's tensors,
-    and, where it is only read, a nested list of floats, which NumPy makes float64 of; results are NumPy's.
+    An array may be anything that shares its memory by DLPack, `__array_interface__` or the buffer protocol, such as
+    PyTorch's tensors. Where it is only read, it may also be a nested list of floats, which NumPy makes float64. Results
+    are NumPy's.
 
     An LRN holds parameters only: it is immutable, hashable and picklable, and any number of threads may share one.
     float16 and bfloat16 are computed in float32 and rounded once at the end. Results do not depend on the number of
-    threads, nor, for windows of fewer than 10 cells, on the memory order: wider ones are summed in the order that
-    suits it, and the last bits may differ.
+    threads. For windows of fewer than 10 cells they do not depend on the memory order either; wider windows are summed
+    in the order that suits it, so their last bits may differ.
 
     Source: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural Networks" (2012),
     in oneDNN's form.
@@ -138,10 +139,10 @@ class LRN(Immutable):
         src : array of float32, float64, float16 or bfloat16
             Axes as `layout` says, any strides.
         out : array, optional
-            Where to write: of src's shape and dtype, any strides. It may be src itself (which `backward` needs as it was),
-            and must not overlap it otherwise. Default: a new array in src's memory order.
+            Where to write: of src's shape and dtype, any strides. It may be src itself (but `backward` needs src as it
+            was); otherwise it must not overlap src. Default: a new array in src's memory order.
         workspace : Workspace, optional
-            Keeps for `backward` what is worth keeping.
+            Keeps what is worth keeping for `backward`.
         num_threads : int, optional
             Threads for this call; default: `get_num_threads()`.
 
@@ -195,8 +196,8 @@ class LRN(Immutable):
         out : array, optional
             Where to write: it may be diff_dst, src or dst itself, and must not overlap them otherwise.
         workspace : Workspace, optional
-            The one that `forward` filled for the same parameters, shape and dtype. Without one everything is recomputed
-            from src, with the same result, for float32 and float64 to the last bit.
+            The one that `forward` filled for the same parameters, shape and dtype. Without a workspace everything is
+            recomputed from src, with the same result (to the last bit for float32 and float64).
         num_threads : int, optional
             Threads for this call; default: `get_num_threads()`.
         dst : array, optional
@@ -265,10 +266,10 @@ class LRN(Immutable):
         -------
         str
             Operator and region, traversal, dtype and instruction set, with colons between. The traversal is "plain" or
-            "channels_last" by what lies innermost as the kernel takes the array, which transposes few channels (across channels)
-            and planes that are narrow, or small for a wide window (within); "blocked" where windows cross blocks of channels,
-            "pointwise" where there is no axis for them, "empty" for an array without elements. Where src repeats elements
-            (strides of 0), out's memory order may call for another one.
+            "channels_last", by what lies innermost as the kernel takes the array; the kernel transposes few channels
+            (across channels), and planes that are narrow, or small for a wide window (within). It is "blocked" where
+            windows cross blocks of channels, "pointwise" where windows have no axis, "empty" for an array without
+            elements. Where src repeats elements (strides of 0), out's memory order may call for another traversal.
 
         Raises
         ------

@@ -26,11 +26,11 @@ A training step of batch normalization with ReLU, whose backward primitive takes
 ...     DNNL_ARG_SRC: src, DNNL_ARG_DIFF_DST: dst, DNNL_ARG_MEAN: mean, DNNL_ARG_VARIANCE: variance,
 ...     DNNL_ARG_DIFF_SRC: diff_src, DNNL_ARG_WORKSPACE: workspace})
 
-What differs follows from NumPy. There are no engines and no streams: `execute` returns when it is done. A
-memory argument is an array of its descriptor's shape and type, whatever its strides (`memory_desc.empty`
-makes one in the descriptor's format, `memory_desc.wrap` looks at an existing buffer as one), the workspace a
-`cynorm.Workspace`. Queries are attributes. A status other than success is a ValueError or TypeError. And f16,
-f64 and nearly every pair of formats run on every CPU.
+The differences follow from NumPy. There are no engines and no streams: `execute` returns when it is done. A
+memory argument is an array of its descriptor's shape and type, whatever its strides: `memory_desc.empty`
+makes one in the descriptor's format, `memory_desc.wrap` looks at an existing buffer as one. The workspace is
+a `cynorm.Workspace`. Queries are attributes. A status other than success is a ValueError or TypeError. And
+f16, f64 and nearly every pair of formats run on every CPU.
 
 Source: oneDNN's developer guide, "Local Response Normalization (LRN)" and "Batch Normalization".
 """
@@ -185,7 +185,7 @@ class memory_desc:
     Attributes
     ----------
     strides : tuple of int
-        Strides in elements, that of the channels from block to block; None for ``"any"``.
+        Strides in elements; that of the channels is from block to block. None for ``"any"``.
     inner_blk : int
         Channels in a block, which lie together in memory; 1 for a plain format.
 
@@ -285,13 +285,13 @@ class memory_desc:
         Parameters
         ----------
         buffer : bytes, bytearray, memoryview or array
-            Contiguous, of `get_size()` bytes at least. An array is of the descriptor's type, or of bytes, in C order; where it
-            has the descriptor's shape, it has to have its strides as well, as `reshape(-1)` has not.
+            Contiguous, of `get_size()` bytes at least. An array is of the descriptor's type, or of bytes, in C order; if it
+            has the descriptor's shape, it must have the descriptor's strides as well; its `reshape(-1)` need not.
 
         Raises
         ------
         TypeError, ValueError
-            If the buffer is none, of other elements or in another order, or too short, or the format is left open.
+            If the buffer is none, has other elements or another order, or is too short, or if the format is left open.
 
         Examples
         --------
@@ -325,7 +325,7 @@ class memory_desc:
 
 
 def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") -> _Kind:
-    """That one of the kinds which a value is, or is the number of."""
+    """The kind that a value is, or is the number of."""
     allowed = allowed or " or ".join(kind.name for kind in kinds)
     try:
         number = index(value)
@@ -491,9 +491,9 @@ class _primitive:
         ----------
         args : dict
             The arguments of this class by index, for instance ``{DNNL_ARG_SRC: src, DNNL_ARG_DST: dst}``:
-            arrays of the shape and type that their descriptors say. Their strides are their own. What is
-            written may be an array that is read, as oneDNN allows, and shares no memory otherwise. Arguments of
-            other indices are ignored.
+            arrays of the shape and type that their descriptors say. Their strides are their own. An array
+            that is written may be one that is read, as oneDNN allows; otherwise it must share no memory with
+            another. Arguments of other indices are ignored.
 
         Raises
         ------
@@ -622,11 +622,11 @@ class lrn_forward(_primitive):
     """Local response normalization, forward.
 
     `execute` reads DNNL_ARG_SRC and writes DNNL_ARG_DST. In training it also takes DNNL_ARG_WORKSPACE, a
-    :class:`cynorm.Workspace`, which is needed only if `workspace_desc` is not zero; given needlessly it is
-    bound all the same, so that backward can tell it from others.
+    :class:`cynorm.Workspace`. The workspace is needed only if `workspace_desc` is not zero; if it is given
+    needlessly, it is bound all the same, so that backward can tell it from others.
 
     An even `local_size` has the window of oneDNN's reference: ``local_size / 2 - 1`` elements on either
-    side, the divisor staying `local_size`.
+    side; the divisor stays `local_size`.
     """
 
     @dataclass(frozen=True)
@@ -641,7 +641,7 @@ class lrn_forward(_primitive):
             lrn_across_channels or lrn_within_channel.
         src_desc, dst_desc : memory_desc
             Of the same dims (2 to 5) and type (f32, bf16, f16, f64), each in its own format. `dst_desc` may
-            leave it open.
+            leave the format open.
         local_size : int
             Elements in the window (across channels) or along each side of it (within a channel).
         alpha, beta, k : float
@@ -651,7 +651,7 @@ class lrn_forward(_primitive):
         ----------
         workspace_desc : memory_desc
             The bytes that a default :class:`cynorm.Workspace` will hold after `execute`. Zero (`is_zero`)
-            in inference, and where recomputing is cheaper than keeping anything: then none is needed.
+            in inference, and where recomputing is cheaper than keeping anything: then no workspace is needed.
         impl_info_str : str
             Name of the implementation.
 
@@ -705,8 +705,8 @@ class lrn_backward(_primitive):
     """Local response normalization, backward: the gradient of :class:`lrn_forward`.
 
     `execute` reads DNNL_ARG_SRC and DNNL_ARG_DIFF_DST, writes DNNL_ARG_DIFF_SRC, and takes
-    DNNL_ARG_WORKSPACE as the forward primitive left it, which is needed only if `workspace_desc` is not
-    zero.
+    DNNL_ARG_WORKSPACE as the forward primitive left it. The workspace is needed only if `workspace_desc` is
+    not zero.
 
     Examples
     --------
@@ -731,7 +731,7 @@ class lrn_backward(_primitive):
         algorithm : algorithm
             lrn_across_channels or lrn_within_channel.
         diff_src_desc, diff_dst_desc, src_desc : memory_desc
-            Of the same dims and type, each in its own format. The first two may leave it open.
+            Of the same dims and type, each in its own format. The first two may leave the format open.
         local_size, alpha, beta, k
             As of the forward primitive.
         hint_fwd_pd : lrn_forward.primitive_desc
@@ -740,8 +740,8 @@ class lrn_backward(_primitive):
         Attributes
         ----------
         workspace_desc : memory_desc
-            That of `hint_fwd_pd`; zero also where formats that differ in blocks keep the two from sharing
-            one.
+            That of `hint_fwd_pd`; zero also where the formats of the two differ in blocks, so that
+            they cannot share one.
         impl_info_str : str
             Name of the implementation.
 
@@ -842,8 +842,8 @@ class batch_normalization_forward(_primitive):
 
     `execute` reads DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT and DNNL_ARG_SRC_1 (what fuse_norm_add_relu
     adds) as the flags ask for them, and writes DNNL_ARG_DST. DNNL_ARG_MEAN and DNNL_ARG_VARIANCE are read
-    with use_global_stats; without, training writes them and inference leaves them alone. In training with a
-    fused ReLU DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`, is needed.
+    with use_global_stats; without it, training writes them and inference leaves them alone. Training with a
+    fused ReLU needs DNNL_ARG_WORKSPACE, a :class:`cynorm.Workspace`.
 
     Examples
     --------
@@ -868,7 +868,7 @@ class batch_normalization_forward(_primitive):
             forward_training or forward_inference.
         src_desc, dst_desc : memory_desc
             Of the same dims (2 to 5) and type (f32, bf16, f16, f64; s8 in inference with use_global_stats),
-            each in its own format. `dst_desc` may leave it open.
+            each in its own format. `dst_desc` may leave the format open.
         epsilon : float
             Added to the variance.
         flags : normalization_flags
@@ -881,8 +881,8 @@ class batch_normalization_forward(_primitive):
         weights_desc, mean_desc, variance_desc : memory_desc
             Of scale and shift, and of the statistics.
         workspace_desc : memory_desc
-            The bytes that a new :class:`cynorm.Workspace` will hold after `execute`. Zero (`is_zero`) unless
-            ReLU is fused in training: then none is needed.
+            The bytes that a new :class:`cynorm.Workspace` will hold after `execute`. Zero (`is_zero`),
+            and not needed, unless ReLU is fused in training.
         impl_info_str : str
             Name of the implementation.
 
@@ -975,7 +975,7 @@ class batch_normalization_backward(_primitive):
             backward: the gradients of scale and shift too, where the flags have them. backward_data: of src
             alone.
         diff_src_desc, diff_dst_desc, src_desc : memory_desc
-            Of the same dims and type, each in its own format. The first two may leave it open.
+            Of the same dims and type, each in its own format. The first two may leave the format open.
         epsilon, flags
             As of the forward primitive.
         hint_fwd_pd : batch_normalization_forward.primitive_desc

@@ -2,12 +2,12 @@
 
 The operators take and return what ``tf.raw_ops.LRN``, ``LRNGrad``, ``FusedBatchNormV3`` and
 ``FusedBatchNormGradV3`` take and return, with their defaults, and word their complaints as TensorFlow's CPU
-kernels do (as ValueError and TypeError). Two things differ: bfloat16 runs, which TensorFlow's schema lists
-but no CPU kernel of its LRN serves, and half and bfloat16 are computed in float32 and rounded once, where
+kernels do (as ValueError and TypeError). Two things differ. bfloat16, which TensorFlow's schema lists but no
+CPU kernel of its LRN serves, runs; and half and bfloat16 are computed in float32 and rounded once, whereas
 TensorFlow's LRN accumulates half in half.
 
 `name` is accepted everywhere and has no effect. `out` and `num_threads` are this library's; `out` may be an
-input itself, and shares no memory with one otherwise.
+input itself; otherwise it must share no memory with an input.
 
 Source: the pages of ``tf.raw_ops`` on tensorflow.org, and the CPU kernels' sources.
 """
@@ -157,7 +157,7 @@ def lrn_grad(
     depth_radius, bias, alpha, beta
         As in :func:`lrn`.
     out : array, optional
-        Where to write: shape and dtype of `input_grads`; may be `input_grads` or `input_image` itself.
+        Where to write: shape and dtype of `input_grads`; may be one of the three inputs itself.
     num_threads : int, optional
         As for :meth:`cynorm.LRN.backward`.
 
@@ -211,7 +211,7 @@ def fused_batch_norm(
         Scale and offset of the normalized `x`.
     mean, variance : (C,) float32 array, optional
         Inference: the population statistics. Training with ``exponential_avg_factor != 1``: the running
-        ones, which the results continue. Otherwise unused, and may be None or empty.
+        statistics, which the results continue. Otherwise unused, and may be None or empty.
     epsilon : float
         Added to the variance.
     exponential_avg_factor : float
@@ -238,7 +238,7 @@ def fused_batch_norm(
         Training: m and v, *without* the correction, for :func:`fused_batch_norm_grad`. Inference: `mean`
         and `variance`.
     reserve_space_3 : (0,) float32 array
-        A placeholder, as of TensorFlow's CPU kernels, some of which return shape ().
+        A placeholder, as TensorFlow's CPU kernels return, some of them with shape ().
 
     Raises
     ------
@@ -412,7 +412,7 @@ def _batch_norm(
     epsilon: float,
     reads_statistics: str,
 ) -> BatchNorm:
-    """Check the arguments of :func:`fused_batch_norm`; return what is to be called with them."""
+    """Check the arguments of :func:`fused_batch_norm`; return the operator to call with them."""
     x, scale, offset, mean, variance, out = arrays
     channels = _verify_image(data_format, x)
     _verify_vector("scale", scale)
@@ -484,7 +484,7 @@ def _verify_length(name: str, vector: Array, channels: int) -> None:
 
 
 def _verify_out(out: Array | None, name: str, like: Array) -> None:
-    """`out` is no argument of TensorFlow's, and this complaint not its own."""
+    """`out` is not TensorFlow's argument, and this complaint is not TensorFlow's text."""
     if out is None:
         return
     if out.shape != like.shape:

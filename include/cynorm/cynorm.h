@@ -8,15 +8,15 @@
  * The include path is cynorm.get_include(); Python.h comes before this header where cynorm_import is called. There is nothing to
  * link with: the functions are those of a Python process that has cynorm installed. examples/cython_extension is a whole package.
  *
- * Tensors     Memory of the caller's, described by a cynorm_tensor: nothing is kept or freed. Any strides, in bytes and of
+ * Tensors     The caller's memory, described by a cynorm_tensor: nothing is kept or freed. Any strides, in bytes and of
  *             any sign. Elements are aligned to their size; more alignment is not needed. Extents may be 0.
- * Overlap     An output is one of the inputs exactly, or shares no byte with any; BN's DIFF_ADD may be DIFF_DST and no other.
- *             Outputs, and the elements of an output, share none among themselves.
- * Threads     Every function may be called from any number of threads at once, without the GIL, as long as none writes what
+ * Overlap     An output is one of the inputs exactly, or shares no byte with any; BN's DIFF_ADD may be DIFF_DST, but no other
+ *             input. Outputs share no byte with each other, nor do the elements of an output.
+ * Threads     Every function may be called from any number of threads at once, without the GIL, as long as no call writes what
  *             another reads or writes. num_threads is how many threads this call may use itself; 0: the default of
- *             cynorm.set_num_threads. Results are the same bits for any number of them.
- * Errors      A cynorm_status; nothing is written but for CYNORM_OK, and CYNORM_NO_MEMORY which leaves outputs undefined.
- *             What a status says is checked; that strides stay within memory, and the rules above, cannot be.
+ *             cynorm.set_num_threads. Results are the same bits for any number of threads.
+ * Errors      A cynorm_status. Nothing is written unless it is CYNORM_OK, or CYNORM_NO_MEMORY, which leaves outputs undefined.
+ *             What a status says is checked. That strides stay within memory, and the rules above, cannot be checked.
  */
 
 #ifndef CYNORM_H
