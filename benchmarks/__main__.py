@@ -69,7 +69,7 @@ def main(arguments=None):
     for path in filter(None, (own.json, own.picture)):
         if not _measures(tasks):
             parser.error(f"--json and --picture need a --mode that measures, such as P: {path} would hold nothing")
-        if not os.access(Path(path).parent, os.W_OK):
+        if Path(path).is_dir() or not os.access(Path(path).parent, os.W_OK):
             parser.error(f"{path} cannot be written")
     return _Run(own, tasks).status()
 
@@ -81,24 +81,22 @@ def _measures(tasks):
 def _tasks(own, words):
     """(sweep name, x, task) for everything to run."""
     if own.sweep:
-        options = _preset_options(words, 300)
+        # Common options given beside a sweep hold for all its problems: a placeholder problem collects them.
+        placeholder = ["--lrn", "ic1"]
+        tasks = problems.parse([*words, *placeholder], problems.Options(mode="P", max_ms_per_prb=300))
+        if [task.problem for task in tasks] != [task.problem for task in problems.parse(placeholder)]:
+            raise ValueError(f"--sweep has problems of its own, to which {' '.join(words)} does not apply")
+        options = tasks[0].options
         return [
             (own.sweep, x, problems.Task(problem, options))
             for x, problem in sweeps.SWEEPS[own.sweep](own.threads)
         ]
     if own.quick or own.full:
         name = "quick" if own.quick else "full"
-        return [
-            (None, None, task)
-            for task in problems.parse([f"--batch={name}", *words], problems.Options(mode="P"))
-        ]
+        if words:
+            raise ValueError(f"--{name} has problems and options of its own, to which {' '.join(words)} does not apply")
+        return [(None, None, task) for task in problems.parse([f"--batch={name}"], problems.Options(mode="P"))]
     return [(None, None, task) for task in problems.parse(words)]
-
-
-def _preset_options(words, milliseconds):
-    defaults = problems.Options(mode="P", max_ms_per_prb=milliseconds)
-    # Common options given beside a preset hold for all its problems: a placeholder problem collects them.
-    return problems.parse([*words, "--lrn", "ic1"], defaults)[-1].options
 
 
 def _compare(old, new):
@@ -262,6 +260,8 @@ class _Run:
                 print(f"picture: {own.picture}")
             except ImportError:
                 print("no picture: pip install matplotlib")
+            except ValueError as error:
+                print(f"no picture: {error}")
 
 
 def _series(sweep, problem):

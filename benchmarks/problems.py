@@ -232,15 +232,28 @@ def _flags(text):
     return "".join(letter for letter in FLAGS if letter in letters)
 
 
-def _mode(text):
-    text = text.upper()
-    if text not in ("C", "P", "F", "CP", "R", "I", "L"):
-        raise ValueError(f"mode {text!r} is none of C, P, F, CP, R, I, L")
+def _times(text):
+    return min(max(float(text), 10.0), 60e3)
+
+
+def _strides(text):
+    if not re.fullmatch(r"(\d+(x\d+)*)?:(\d+(x\d+)*)?", text):
+        raise ValueError(f"{text!r} is not SRC:DST, each of elements from 0 on, such as 20x4x1:5x1x5")
     return text
 
 
-def _times(text):
-    return min(max(float(text), 10.0), 60e3)
+def _count(text):
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
+def _pattern(text):
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    return text
 
 
 # The lists whose cross product makes problems, in benchdnn's order: field of Problem, but for mb, and reader.
@@ -248,24 +261,24 @@ _LISTS = {
     "dir": ("direction", _one_of(*DIRECTIONS)),
     "dt": ("dt", str),
     "tag": ("tag", str),
-    "strides": ("strides", str),
+    "strides": ("strides", _strides),
     "alg": ("alg", _one_of("ACROSS", "WITHIN")),
     "flags": ("flags", _flags),
-    "mb": ("mb", int),
+    "mb": ("mb", _count),
     "attr-post-ops": ("post_ops", str),
     "inplace": ("inplace", _boolean),
 }
 _ONLY = {"strides": "bnorm", "flags": "bnorm", "check-alg": "bnorm", "alg": "lrn"}
 _SINGLES = {"match": "", "skip-impl": "", "impl": "", "check-alg": ""}
 _COMMON = {
-    "mode": ("mode", _mode),
+    "mode": ("mode", _one_of("C", "P", "F", "CP", "R", "I", "L")),
     "cold-cache": ("cold_cache", str),
     "max-ms-per-prb": ("max_ms_per_prb", _times),
-    "fix-times-per-prb": ("fix_times_per_prb", int),
-    "repeats-per-prb": ("repeats_per_prb", int),
+    "fix-times-per-prb": ("fix_times_per_prb", _count),
+    "repeats-per-prb": ("repeats_per_prb", _count),
     "canonical": ("canonical", _boolean),
-    "start": ("start", int),
-    "verbose": ("verbose", int),
+    "start": ("start", _count),
+    "verbose": ("verbose", _count),
     "perf-template": ("perf_template", str),
 }
 # What has no meaning for a CPU library in Python; read and passed over.
@@ -368,7 +381,7 @@ def _read_option(word, state):
             items = [item.strip("\"'") for item in value.split(",")] if value else []
             state.lists[name] = [read(item) if item else default for item in items] or [default]
         elif name in _SINGLES:
-            state.singles[name] = value.strip("\"'")
+            state.singles[name] = _pattern(value.strip("\"'")) if name == "match" else value.strip("\"'")
         elif name in _WITHOUT_EFFECT:
             pass
         elif name.startswith("attr-"):

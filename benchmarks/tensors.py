@@ -50,10 +50,7 @@ def allocate(problem, side="src"):
 def _strides(problem, side):
     if not problem.strides:
         return None
-    parts = problem.strides.split(":")
-    if len(parts) != 2:
-        raise Unsupported(f"strides {problem.strides}: two parts are expected, SRC:DST")
-    text = parts[0 if side == "src" else 1]
+    text = problem.strides.split(":")[side == "dst"]
     strides = [int(stride) for stride in text.split("x")] if text else None
     if strides and len(strides) != len(problem.shape):
         raise Unsupported(f"strides {problem.strides}: {len(problem.shape)} dimensions are expected")

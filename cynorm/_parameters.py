@@ -135,7 +135,7 @@ def finite(name: str, value: SupportsFloat, least: float = -math.inf, most: floa
             raise TypeError
         number = float(value)
     except OverflowError:
-        raise ValueError(f"{name} must be a finite number{allowed}, got {shown(value)}") from None
+        number = math.inf
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a finite number{allowed}, got {shown(value)}") from None
     if not math.isfinite(number) or not least <= number <= most:
@@ -154,9 +154,9 @@ def flag(name: str, value: object) -> bool:
 
 
 def choice(name: str, value: _Name, allowed: Sequence[_Name]) -> _Name:
-    names = ", ".join(map(repr, allowed))
+    if isinstance(value, str) and value in allowed:
+        return allowed[allowed.index(value)]  # a plain string: of a member of an enumeration, its value
+    refusal = f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}"
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {names}, got {shown(value)}")
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {names}, got {shown(value)}{hint(value, allowed)}")
-    return allowed[allowed.index(value)]
+        raise TypeError(refusal)
+    raise ValueError(refusal + hint(value, allowed))

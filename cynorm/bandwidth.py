@@ -89,7 +89,6 @@ def stream_pass(
 
 
 def _aligned(nbytes: int) -> Array:
-    memory = np.zeros(nbytes + 64, np.int8)
-    memory[:] = 1
+    memory = np.ones(nbytes + 64, np.int8)
     start = -memory.ctypes.data % 64
     return memory[start : start + nbytes]

@@ -213,7 +213,7 @@ class BatchNorm(Immutable):
         else:
             for name, value in (("layout", layout), ("channels", channels)):
                 if value is not None:
-                    raise ValueError(f"{name} must be None where axes are given, got {value!r}")
+                    raise ValueError(f"{name} must be None where axes are given, got {shown(value)}")
             axes = _axes(axes)
         if isinstance(activation, str):
             activation = Activation(activation)

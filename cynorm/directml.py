@@ -475,20 +475,7 @@ def batch_normalization_grad(
     >>> batch_normalization_grad(x, x, 4 * one, one, one, epsilon=3).output_scale_gradient
     array([[1.]], dtype=float32)
     """
-    out_data, out_scale, out_bias = _three(out)
-    axes = _BN_GRAD.check((input, input_gradient, mean, variance, scale, out_data, out_scale, out_bias))
-    grads = _batch_norm(axes, epsilon).backward_inference(
-        input_gradient,
-        input,
-        mean,
-        variance,
-        scale,
-        out=out_data,
-        out_scale=out_scale,
-        out_shift=out_bias,
-        num_threads=num_threads,
-    )
-    return BatchNormalizationGrad(grads.diff_src, grads.diff_scale, grads.diff_shift)
+    return _gradients(False, input, input_gradient, mean, variance, scale, epsilon, out, num_threads)
 
 
 def batch_normalization_training_grad(
@@ -547,12 +534,28 @@ def batch_normalization_training_grad(
     >>> batch_normalization_training_grad(x, x * x, 4 * one, one, one, epsilon=3).output_bias_gradient
     array([[34.]], dtype=float32)
     """
+    return _gradients(True, input, input_gradient, mean, variance, scale, epsilon, out, num_threads)
+
+
+def _gradients(
+    training: bool,
+    input: Array,
+    input_gradient: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array,
+    epsilon: float,
+    out: _Three | None,
+    num_threads: int | None,
+) -> BatchNormalizationGrad:
     out_data, out_scale, out_bias = _three(out)
     axes = _BN_GRAD.check((input, input_gradient, mean, variance, scale, out_data, out_scale, out_bias))
-    grads = _batch_norm(axes, epsilon).backward_training(
+    bn = _batch_norm(axes, epsilon)
+    backward = bn.backward_training if training else bn.backward_inference
+    grads = backward(
         input_gradient,
         input,
-        scale,
+        scale=scale,
         mean=mean,
         variance=variance,
         out=out_data,

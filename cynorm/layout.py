@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cynorm._messages import hint, shown
+from cynorm._parameters import choice
 
 
 class Axes(NamedTuple):
@@ -35,8 +35,5 @@ def parse(layout: str) -> tuple[str, Axes]:
     >>> axes.channel
     3
     """
-    if not isinstance(layout, str):
-        raise TypeError(f"layout must be one of {', '.join(LAYOUTS)}, got {shown(layout)}")
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}{hint(layout, LAYOUTS)}")
-    return str.__str__(layout), LAYOUTS[layout]  # of a member of an enumeration, its value
+    layout = choice("layout", layout, tuple(LAYOUTS))
+    return layout, LAYOUTS[layout]

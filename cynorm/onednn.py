@@ -299,28 +299,27 @@ class memory_desc:
         [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]
         """
         strides, nbytes = self.byte_strides, self.get_size()
-        if isinstance(buffer, np.ndarray):
-            if buffer.dtype != self.dtype and buffer.dtype.itemsize > 1:
-                raise TypeError(f"buffer must be of {self.dtype} or bytes, got an array of {buffer.dtype}")
-            if buffer.ndim > 1 and buffer.shape == self.shape:
-                pairs = zip(self.shape, buffer.strides, strides, strict=True)
-                if buffer.dtype == self.dtype and all(n < 2 or own == wanted for n, own, wanted in pairs):
-                    return buffer.view()
-                raise ValueError(
-                    f"buffer of the descriptor's shape must be of {self.dtype}, with strides {strides}, "
-                    f"got {buffer.dtype}, {buffer.strides}; its reshape(-1) is memory as it is"
-                )
-            held, contiguous = buffer.nbytes, buffer.flags.c_contiguous
-        else:
+        if isinstance(buffer, np.ma.MaskedArray):
+            raise TypeError("buffer must not be a masked array, whose mask would be ignored: pass its .data")
+        if not isinstance(buffer, np.ndarray):
             try:
-                memory = memoryview(buffer)
+                buffer = np.asarray(memoryview(buffer))
             except TypeError:
                 raise TypeError(f"buffer must be bytes, a bytearray, a memoryview or a NumPy array, got {shown(buffer)}") from None
-            held, contiguous = memory.nbytes, memory.contiguous
-        if not contiguous:
+        if buffer.dtype != self.dtype and buffer.dtype.itemsize > 1:
+            raise TypeError(f"buffer must be of {self.dtype} or bytes, got an array of {buffer.dtype}")
+        if buffer.ndim > 1 and buffer.shape == self.shape:
+            pairs = zip(self.shape, buffer.strides, strides, strict=True)
+            if buffer.dtype == self.dtype and all(n < 2 or own == wanted for n, own, wanted in pairs):
+                return buffer.view()
+            raise ValueError(
+                f"buffer of the descriptor's shape must be of {self.dtype}, with strides {strides}, "
+                f"got {buffer.dtype}, {buffer.strides}; its reshape(-1) is memory as it is"
+            )
+        if not buffer.flags.c_contiguous:
             raise ValueError(f"buffer must be contiguous, got {shown(buffer)}")
-        if held < nbytes:
-            raise ValueError(f"buffer must hold at least {nbytes} bytes, got {held}")
+        if buffer.nbytes < nbytes:
+            raise ValueError(f"buffer must hold at least {nbytes} bytes, got {buffer.nbytes}")
         return np.ndarray(self.shape, self.dtype, buffer, strides=strides)
 
 
@@ -332,7 +331,7 @@ def _kind(name: str, value: Any, kinds: tuple[_Kind, ...], allowed: str = "") ->
     except TypeError:
         raise TypeError(f"{name} must be {allowed}, got {shown(value)}") from None
     if number not in kinds:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}")
     return kinds[kinds.index(number)]
 
 
@@ -361,9 +360,9 @@ def _parse_tag(tag: str, ndims: int) -> tuple[list[int], int]:
     if not 1 <= ndims <= 5:
         raise ValueError(f"format must be 'any' or strides for {ndims} dims, as tags are of 1 to 5, got {tag!r}")
     letters = "abcde"[:ndims]
-    named = _NAMED_DIMS.get(ndims, "")
+    named = _NAMED_DIMS[ndims]
     lettered = tag
-    if "n" in tag or ndims == 1:
+    if ("n" in tag or ndims == 1) and not set("abe").intersection(tag.lower()):
         lettered = tag.translate(str.maketrans(named + named.upper(), letters + letters.upper()))
     match = re.fullmatch(r"([a-eB]+?)(?:(8|16)b)?", lettered)
     if not match or sorted(match[1].lower()) != list(letters) or ("B" in match[1]) != bool(match[2]):
@@ -402,7 +401,7 @@ def _require_hint(pd: Any, primitive: Any, *names: str) -> None:
     """Check that the forward primitive of the hint did what this one differentiates."""
     if not isinstance(pd.hint_fwd_pd, primitive.primitive_desc):
         raise TypeError(
-            f"hint_fwd_pd must be a {primitive.primitive_desc.__qualname__}, got {pd.hint_fwd_pd!r}"
+            f"hint_fwd_pd must be a {primitive.primitive_desc.__qualname__}, got {shown(pd.hint_fwd_pd)}"
         )
     for name in names:
         if getattr(pd, name) != getattr(pd.hint_fwd_pd, name):
@@ -465,7 +464,7 @@ class _primitive:
     def __init__(self, primitive_desc: Any) -> None:
         if not isinstance(primitive_desc, self.primitive_desc):
             raise TypeError(
-                f"primitive_desc must be a {self.primitive_desc.__qualname__}, got {primitive_desc!r}"
+                f"primitive_desc must be a {self.primitive_desc.__qualname__}, got {shown(primitive_desc)}"
             )
         self._pd = primitive_desc
         self._geometry = primitive_desc._geometry
@@ -556,18 +555,16 @@ class _Descriptor:
             if not isinstance(getattr(self, name), memory_desc):
                 raise TypeError(f"{name} must be a memory_desc, got {type(getattr(self, name)).__name__}")
         self._verify()
-        source = getattr(self, self._tensors[0])
+        source = self.src_desc
         if source.strides is None:
-            raise ValueError(f"{self._tensors[0]} must have a format, got 'any'")
+            raise ValueError("src_desc must have a format, got 'any'")
         for name in self._tensors[1:]:
             desc = getattr(self, name)
             if desc.dims != source.dims:
-                raise ValueError(
-                    f"{name} must have the dims of {self._tensors[0]}, {source.dims}, got {desc.dims}"
-                )
+                raise ValueError(f"{name} must have the dims of src_desc, {source.dims}, got {desc.dims}")
             if desc.data_type != source.data_type:
                 expected, given = source.data_type.name, desc.data_type.name
-                raise TypeError(f"{name} must be {expected} as {self._tensors[0]} is, got {given}")
+                raise TypeError(f"{name} must be {expected} as src_desc is, got {given}")
             if desc.strides is None:
                 object.__setattr__(self, name, source)
         object.__setattr__(self, "_geometry", _Geometry(*(getattr(self, name) for name in self._tensors)))
@@ -783,9 +780,6 @@ class lrn_backward(_primitive):
             )
 
 
-_ALL_FLAGS = functools.reduce(operator.or_, normalization_flags)
-
-
 class _BatchNormalizationDescriptor(_Descriptor):
     epsilon: float
     flags: normalization_flags
@@ -797,22 +791,17 @@ class _BatchNormalizationDescriptor(_Descriptor):
         try:
             number = index(self.flags)
         except TypeError:
-            raise TypeError(f"flags must be {allowed}, got {self.flags!r}") from None
-        if number & ~int(_ALL_FLAGS):
-            raise ValueError(f"flags must be {allowed}, got {self.flags!r}")
+            raise TypeError(f"flags must be {allowed}, got {shown(self.flags)}") from None
+        if number & ~sum(normalization_flags):
+            raise ValueError(f"flags must be {allowed}, got {shown(self.flags)}")
         flags = normalization_flags(number)
         if normalization_flags.fuse_norm_relu in flags and normalization_flags.fuse_norm_add_relu in flags:
             raise ValueError("flags must not have both fuse_norm_relu and fuse_norm_add_relu")
         object.__setattr__(self, "flags", flags)
 
-    def _uses(self, flag: normalization_flags) -> bool:
-        return flag in self.flags
-
     @property
     def _fuses_relu(self) -> bool:
-        return self._uses(normalization_flags.fuse_norm_relu) or self._uses(
-            normalization_flags.fuse_norm_add_relu
-        )
+        return bool(self.flags & (normalization_flags.fuse_norm_relu | normalization_flags.fuse_norm_add_relu))
 
     def _make_op(self) -> BatchNorm:
         return _batch_norm(
@@ -904,7 +893,7 @@ class batch_normalization_forward(_primitive):
             object.__setattr__(self, "prop_kind", _kind("prop_kind", self.prop_kind, _FORWARD))
             self._verify_parameters()
             inference = self.prop_kind == prop_kind.forward_inference
-            quantizable = inference and self._uses(normalization_flags.use_global_stats)
+            quantizable = inference and normalization_flags.use_global_stats in self.flags
             if quantizable:
                 _require_type(self.src_desc, (*_FLOATS, data_type.s8))
             else:
@@ -913,20 +902,20 @@ class batch_normalization_forward(_primitive):
         @functools.cached_property
         def workspace_desc(self) -> memory_desc:
             kept = self.prop_kind == prop_kind.forward_training and self._fuses_relu
-            training = not self._uses(normalization_flags.use_global_stats)
+            training = normalization_flags.use_global_stats not in self.flags
             return _workspace_desc(self, training=training) if kept else _NO_MEMORY
 
         def _call(self) -> _Call:
             inputs = {"src": (DNNL_ARG_SRC, self.src_desc)}
             outputs = {"out": (DNNL_ARG_DST, self.dst_desc)}
-            if self._uses(normalization_flags.use_scale):
+            if normalization_flags.use_scale in self.flags:
                 inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
-            if self._uses(normalization_flags.use_shift):
+            if normalization_flags.use_shift in self.flags:
                 inputs["shift"] = DNNL_ARG_SHIFT, self.weights_desc
-            if self._uses(normalization_flags.fuse_norm_add_relu):
+            if normalization_flags.fuse_norm_add_relu in self.flags:
                 inputs["add"] = DNNL_ARG_SRC_1, self.src_desc
             method: Callable[..., Any] = self._op.forward_training
-            if self._uses(normalization_flags.use_global_stats):
+            if normalization_flags.use_global_stats in self.flags:
                 method = self._op.forward_inference
                 inputs["mean"] = DNNL_ARG_MEAN, self.mean_desc
                 inputs["variance"] = DNNL_ARG_VARIANCE, self.variance_desc
@@ -1037,14 +1026,14 @@ class batch_normalization_backward(_primitive):
             }
             outputs = {"out": (DNNL_ARG_DIFF_SRC, self.diff_src_desc)}
             with_weights = self.prop_kind == prop_kind.backward
-            if self._uses(normalization_flags.use_scale):
+            if normalization_flags.use_scale in self.flags:
                 inputs["scale"] = DNNL_ARG_SCALE, self.weights_desc
                 if with_weights:
                     outputs["out_scale"] = DNNL_ARG_DIFF_SCALE, self.diff_weights_desc
-            if self._uses(normalization_flags.use_shift) and with_weights:
+            if normalization_flags.use_shift in self.flags and with_weights:
                 outputs["out_shift"] = DNNL_ARG_DIFF_SHIFT, self.diff_weights_desc
-            if self._uses(normalization_flags.fuse_norm_add_relu):
+            if normalization_flags.fuse_norm_add_relu in self.flags:
                 outputs["out_add"] = DNNL_ARG_DIFF_SRC_1, self.diff_src_desc
-            constant = self._uses(normalization_flags.use_global_stats)
+            constant = normalization_flags.use_global_stats in self.flags
             method = self._op.backward_inference if constant else self._op.backward_training
             return _Call(method, inputs, outputs, takes_workspace=not self.workspace_desc.is_zero)

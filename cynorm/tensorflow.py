@@ -354,20 +354,10 @@ def fused_batch_norm_grad(
     """
     arrays = y_backprop, x, scale, reserve_space_1, reserve_space_2, out
     bn = _batch_norm_grad(arrays, data_format, epsilon)
-    if _bool("is_training", is_training):
-        grads = bn.backward_training(
-            y_backprop,
-            x,
-            scale,
-            mean=reserve_space_1,
-            variance=reserve_space_2,
-            out=out,
-            num_threads=num_threads,
-        )
-    else:
-        grads = bn.backward_inference(
-            y_backprop, x, reserve_space_1, reserve_space_2, scale, out=out, num_threads=num_threads
-        )
+    backward = bn.backward_training if _bool("is_training", is_training) else bn.backward_inference
+    grads = backward(
+        y_backprop, x, scale=scale, mean=reserve_space_1, variance=reserve_space_2, out=out, num_threads=num_threads
+    )
     return FusedBatchNormGrad(grads.diff_src, grads.diff_scale, grads.diff_shift, _EMPTY[:0], _EMPTY[:0])
 
 
@@ -378,7 +368,7 @@ def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> LRN:
     except TypeError:
         raise _other_kind("int", "depth_radius", depth_radius) from None
     if not 0 <= radius < _INT_MAX:
-        raise ValueError(f"depth_radius = {radius} larger than int max")
+        raise ValueError(f"depth_radius = {shown(radius)} larger than int max")
     parameters = _float("alpha", alpha), _float("beta", beta), _float("bias", bias)
     return LRN(2 * radius + 1, *parameters, layout="NHWC", divisor=1)
 

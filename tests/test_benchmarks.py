@@ -251,6 +251,9 @@ def test_strides_lay_out_both_sides():
     assert tensors.allocate(each, "dst").strides == (240, 4, 60, 12)
     with pytest.raises(Unsupported, match="strides"):
         tensors.allocate(problem("--bnorm --strides=4x1: ic3ih4"))
+    for strides in ("4x1", "-48x16x4x1:", "4xa:", "1:2:3"):
+        with pytest.raises(ValueError, match="is not SRC:DST"):
+            problem(f"--bnorm --strides={strides} ic3ih4")
 
 
 def test_lrn_fill_is_small_integers():
@@ -504,6 +507,13 @@ def test_bad_arguments_are_told_on_standard_error(capsys):
         (["--lrn", "--mode=L", "--picture=rows.png", "ic1"], "need a --mode that measures, such as P: rows.png"),
         (["--lrn", "--mode=P", "--json=/nope/rows", "ic1"], "/nope/rows cannot be written"),
         (["--quick", "--picture=/nope/rows.png"], "/nope/rows.png cannot be written"),
+        (["--lrn", "--mode=P", "--json=/", "ic1"], "/ cannot be written"),
+        (["--quick", "--dt=bf16"], "--quick has problems and options of its own, to which --dt=bf16 does not apply"),
+        (["--sweep=size", "--dt=bf16"], "--sweep has problems of its own, to which --dt=bf16 does not apply"),
+        (["--sweep=size", "--match=foo"], "--sweep has problems of its own, to which --match=foo does not apply"),
+        (["--lrn", "--match=[", "ic1"], "--match=[: '[' is no regular expression"),
+        (["--lrn", "--mb=-1", "ic1"], "--mb=-1: '-1' is no number from 0 on"),
+        (["--lrn", "--mode=P", "--fix-times-per-prb=-1", "ic1"], "--fix-times-per-prb=-1: '-1' is no number from 0 on"),
     ],
 )
 def test_bad_options_are_told_on_standard_error(words, text, capsys):

@@ -737,8 +737,13 @@ def test_buffers_are_seen_as_their_descriptor_says():
         md.wrap(np.zeros(24, np.float32)[::2])
     with pytest.raises(TypeError, match=r"^buffer must be bytes, a bytearray, a memoryview or a NumPy array, got \[1, 2\]$"):
         md.wrap([1, 2])
-    with pytest.raises(TypeError, match="^buffer must be of float32 or bytes, got an array of float64$"):
-        md.wrap(np.zeros(12))
+    for other in (np.zeros(12), memoryview(bytes(96)).cast("d")):
+        with pytest.raises(TypeError, match="^buffer must be of float32 or bytes, got an array of float64$"):
+            md.wrap(other)
+    with pytest.raises(TypeError, match="^buffer must be of float32 or bytes, got an array of object$"):
+        md.wrap(memoryview(np.full(12, None)))
+    with pytest.raises(TypeError, match="^buffer must not be a masked array"):
+        md.wrap(np.ma.masked_array(buffer, buffer > 3))
     with pytest.raises(ValueError, match="^buffer must be contiguous, got an array of float32"):
         md.wrap(np.zeros((3, 8), np.float32).T)
     half = memory_desc((2, 4), data_type.bf16, "ba")
@@ -759,7 +764,7 @@ def test_arrays_of_the_descriptors_shape_have_its_strides():
 
 
 @pytest.mark.parametrize(
-    "tag", ["nhwc8", "nhw", "abcde", "aBcd", "abcd8b", "aBcd4b", "AbcdB8b", "", "dnnl_nchw"]
+    "tag", ["nhwc8", "nhw", "abcde", "aBcd", "abcd8b", "aBcd4b", "AbcdB8b", "", "dnnl_nchw", "nbhw"]
 )
 def test_unknown_tags_are_refused(tag):
     with pytest.raises(ValueError, match=f"^format must be .* got {tag!r}$"):

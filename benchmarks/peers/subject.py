@@ -89,5 +89,4 @@ def _statistics(result):
 
 
 def _gradients(result):
-    gradients = {"diff_scale": result.diff_scale, "diff_shift": result.diff_shift}
-    return {name: gradient.ravel() for name, gradient in gradients.items() if gradient is not None}
+    return {"diff_scale": result.diff_scale.ravel(), "diff_shift": result.diff_shift.ravel()}

@@ -2,7 +2,6 @@
 
 import importlib.util
 
-import ml_dtypes
 import numpy as np
 
 from benchmarks.peers import Prepared, Refused
@@ -31,7 +30,7 @@ def tensor(array):
     if array is None:
         return None
     torch = _torch()
-    if array.dtype == ml_dtypes.bfloat16:
+    if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
