@@ -226,10 +226,12 @@ class Suite:
         self.set_num_threads(threads)
 
     def set_num_threads(self, threads):
-        self.threads = threads
+        self.threads, self.unset = threads, {}
         for name in self.names:
-            with contextlib.suppress(Refused):
+            try:
                 library(name).set_num_threads(threads)
+            except Refused as reason:
+                self.unset[name] = reason
 
     def versions(self):
         return {name: library(name).version() for name in self.names} | dict.fromkeys(
@@ -294,6 +296,8 @@ class Suite:
         prepared = {}
         for name in self.names:
             try:
+                if name in self.unset:
+                    raise self.unset[name]
                 given = check.inputs(problem, arrays)
                 start = time.perf_counter()
                 ready = library(name).prepare(problem, arrays)

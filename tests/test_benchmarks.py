@@ -560,6 +560,15 @@ def test_all_threads_are_measured_where_openmp_binds_the_first_to_a_core():
     assert f", 2 of {os.cpu_count()} cores, pinned: close;" in done.stdout
 
 
+def test_libraries_that_keep_another_number_of_threads_have_no_rows(monkeypatch):
+    def keep(count):
+        raise Refused(f"not {count}")
+
+    monkeypatch.setattr(library("cynorm"), "set_num_threads", keep)
+    row = measure.Suite(["cynorm"], 3).row(problem("--lrn mb1ic16ih3"), rounds=1)
+    assert row["results"]["cynorm"] == {"refused": "not 3"}
+
+
 def test_cold_cache_rows_say_so(small_machine):
     suite = measure.Suite(["cynorm"], 1)
     row = suite.row(problem("--lrn mb1ic16ih3"), rounds=1, cold=True)
