@@ -23,7 +23,7 @@ if sys.platform == "darwin":  # where, on an Intel Mac, one call may compile for
     KERNELS = {name: [part for flag in flags for part in ("-Xarch_x86_64", flag)] for name, flags in KERNELS.items()}
 
 # No -ffast-math: it would flush subnormals in the whole process. Products and sums are fused where the code says so.
-# No -g, which Python's own flags have: where variables live, in some two thousand loops, takes as long to write down as to
+# No -g, which Python's own flags have: to write down where variables live, in some two thousand loops, takes as long as to
 # compile them, and ten times the room; and modules would hold the names of the directories that they were built in.
 C_FLAGS = ["-O3", "-g0", "-std=gnu11", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 KERNEL_FLAGS = ["-Wno-psabi"]

@@ -20,11 +20,11 @@ from cynorm.bandwidth import stream_pass
 
 # A sample of many short calls lasts about this long.
 _SAMPLE_SECONDS = 200e-6
-# Calls shorter than so many seconds are preceded by so many untimed ones: three bring the arrays back into the
+# Calls shorter than (seconds) are preceded by (count) untimed ones: three bring the arrays back into the
 # third-level cache, if it may hold them; longer calls are not, as that would double the time of a run for nothing.
 _UNTIMED = ((2e-3, 3), (20e-3, 1))
 _LEAST_ROUNDS = 5
-# How many times the wished time may pass until so many rounds are done.
+# How many times the wished time may pass until _LEAST_ROUNDS rounds are done.
 _PATIENCE = 4
 _RERUNS = 2
 _ERROR_ELEMENTS = 1 << 20
@@ -97,8 +97,8 @@ class ColdCache:
 def take_turns(runs, seconds, *, rounds=0, flush=None):
     """Time several callables in turn, A B B A: in rounds, each in an order of its own.
 
-    Whoever runs after a library finds the arrays in the cache, after a pass of the limit not: in one order for all
-    rounds, one library would always gain.
+    Whatever runs after a library finds the arrays in the cache; after a pass of the limit, it does not: with one order for
+    all rounds, one library would always gain.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ class Suite:
             return row
         prepared = self._prepare(problem, arrays, row["results"], with_error)
         row["results"] |= {name: {"refused": "not installed"} for name in self.absent}
-        # What is slower than the time for all has its first call for its only sample.
+        # A library slower than the time for all has its first call as its only sample.
         slow = {name: row["results"][name]["first"] for name in prepared}
         slow = {name: first for name, first in slow.items() if first > seconds and not rounds}
         runs = {name: ready.run for name, ready in prepared.items() if name not in slow}

@@ -37,7 +37,7 @@ def local_size(_most):
 
 
 def overhead(_most):
-    """(elements, problem) of tiny tensors: what a call costs that has next to nothing to do."""
+    """(elements, problem) of tiny tensors: the cost of a call that has next to nothing to do."""
     points = []
     for shape, elements in (("mb1ic1ih1", 1), ("mb1ic16ih1", 16), ("mb1ic16ih5", 400), ("mb1ic64ih8", 4096)):
         words = f"--lrn --dir=FWD_I,FWD_D,BWD_D {shape} --bnorm --flags=CH --dir=FWD_I,FWD_D,BWD_DW {shape}"

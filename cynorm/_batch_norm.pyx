@@ -7,22 +7,23 @@ merged. The innermost one is a row:
     reduced innermost   row: reduced axis   group: innermost kept axis   groups: next reduced axis   (NCHW)
     kept innermost      row: kept axis      -                            groups: first reduced axis  (NHWC)
 
-Where the reduced row is a small plane, there are many of them and the kept axis follows on, both are one kept row:
-a statistic has as many columns there, which are summed on their own first (`spread_rows`); so it has where there are
-gaps between many reduced rows, each a kept one of its own. Where small planes are few, the kept axis is taken for the
-innermost one, though packed so (`turn_short_rows`). Short kept rows with gaps are packed as well (`pack_gaps`).
+Where reduced rows are small planes, there are many of them and the kept axis follows on, both are one kept row: a
+statistic then has as many columns as a plane has elements, which are summed on their own first (`spread_rows`).
+Likewise where there are gaps between many reduced rows, each a kept row of its own. Where small planes are few, the
+kept axis is taken as the innermost one, though it is packed for that (`turn_short_rows`). Short kept rows with gaps are
+packed as well (`pack_gaps`).
 
-What is left of the kept axes, and the row or group where it is cut, enumerates the units: statistics that are
-worked out together. What is left of the reduced axes, and the groups where they are cut, enumerates the
-chunks of a unit. A unit of one chunk is summed and applied in one go, so that its second pass finds it in the
-cache, or applied while the next is summed (`run_beside`); likewise any chunk of inference's gradient, which does not
-wait for sums. Else all chunks are summed, then all are applied, last first: those of a unit, where threads share
-units evenly, or those of the whole call. Whoever sums a unit's last chunk works out its statistics. Cuts depend on
-the shape alone, and the sums of chunks are added in order. Of short units several are one (`join_short_units`).
+The rest of the kept axes, and the row or group where it is cut, enumerate the units: statistics that are worked out
+together. The rest of the reduced axes, and the groups where they are cut, enumerate the chunks of a unit. A unit of
+one chunk is summed and applied in one go, so that its second pass finds it in the cache, or applied while the next
+unit is summed (`run_beside`); likewise any chunk of inference's gradient, which does not wait for sums. Else all
+chunks are summed, then all are applied, last first: those of a unit, where threads share units evenly, or those of
+the whole call. The thread that sums a unit's last chunk works out its statistics. Cuts depend on the shape alone,
+and the sums of chunks are added in order. Several short units are joined into one (`join_short_units`).
 
-Tensors of one call may differ in memory order. Axes are then in that of the tensor in whose order the fewest
-others have to be packed, which the kernels do by slabs of a tile. So that slabs use runs of memory whole,
-units are wide then, and channels in blocks are taken with the blocks that follow (`join_blocks`).
+Tensors of one call may differ in memory order. Axes are then in the order of the tensor that leaves the fewest others
+to be packed; kernels pack these by slabs of a tile. Units are then wide, and channels in blocks are taken with the
+blocks that follow (`join_blocks`), so that slabs use whole runs of memory.
 """
 
 from collections import namedtuple
@@ -84,42 +85,42 @@ cdef enum:
     VECTOR = 16                     # statistics: pieces of rows have whole vectors
     ROW = 4096                      # elements: a longer kept row is cut
     BLOCK = 64                      # elements: a shorter kept row is repeated, as kernels take this many,
-    SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, as few
-    REPEATED = 5 << 10              # bytes of reals that repeated rows have at most, twice as many in inference
-    SHORT_UNIT = 1 << 14            # bytes of a unit of several blocks at most,
+    SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, this few
+    REPEATED = 5 << 10              # bytes: the most reals of repeated rows, twice as many in inference
+    SHORT_UNIT = 1 << 14            # bytes: the largest unit of several blocks,
     JOINED_UNIT = 1 << 17           # or, where TASKS units are left
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length,
     RUN = 1 << 18                   # likewise all rows of inference, which visits nothing twice,
-    UNIT = 1 << 19                  # as long as a unit stays within
-    SPREAD = 49                     # elements: no longer reduced row is a part of a kept one,
-    SPREAD_WIDE = 8                 # of float64,
-    SPREAD_IMAGES = 8               # where images are as many, and as many as elements, at least,
-    SPREAD_SHORT = 32               # or twice as many if elements are no more;
-    SPREAD_COLUMNS = 512            # pieces of these have as many columns at least
-    ALONE = 512                     # elements: no longer reduced row is a kept one of one statistic,
-    ALONE_LEAST = 8                 # and no shorter one, unless there are as many as GAPPED_ROWS;
-    ALONE_ROWS = 48                 # of as many rows at least, and as many as elements;
+    UNIT = 1 << 19                  # as long as a unit stays within this
+    SPREAD = 49                     # elements: the longest reduced row that is a part of a kept one,
+    SPREAD_WIDE = 8                 # for float64,
+    SPREAD_IMAGES = 8               # where images are at least this many, and as many as elements,
+    SPREAD_SHORT = 32               # or twice SPREAD_IMAGES if elements are no more than this;
+    SPREAD_COLUMNS = 512            # pieces of these have at least this many columns
+    ALONE = 512                     # elements: the longest reduced row that is a kept one of one statistic,
+    ALONE_LEAST = 8                 # and the shortest, unless there are as many as GAPPED_ROWS;
+    ALONE_ROWS = 48                 # of at least this many rows, and as many as elements;
     GAPPED = 10                     # elements: shorter kept rows with gaps between them are packed,
-    GAPPED_ROWS = 512               # of as many at least
-    TURNED = 12                     # elements: no longer reduced row is turned into parts of kept ones,
-    TURNED_BYTES = 16               # nor one of fewer bytes
-    PACKED_ROW = 128                # statistics: those have as many at least; packed kept rows as long are not repeated
-    ACROSS = 1024                   # bytes of the statistics of a unit where views are packed, at most;
-    SHORT = 256                     # fewer than these are joined by the next axis of statistics
-    LARGE = 1 << 22                 # bytes moved from which on tensors exceed the second-level cache of any core
+    GAPPED_ROWS = 512               # if there are at least this many
+    TURNED = 12                     # elements: the longest reduced row that is turned into parts of kept ones,
+    TURNED_BYTES = 16               # and the fewest bytes of one
+    PACKED_ROW = 128                # statistics: the fewest of those; packed kept rows of this length are not repeated
+    ACROSS = 1024                   # bytes: the most of a unit's statistics where views are packed;
+    SHORT = 256                     # fewer than this are joined by the next axis of statistics
+    LARGE = 1 << 22                 # bytes moved: from this many on, tensors exceed any core's second-level cache
     ROW_PART = 1024                 # elements: pieces of reduced rows are multiples of this
-    CHUNK = 1 << 16                 # bytes of reals a chunk has at least
-    CHUNK_ROWS = 64                 # elements of each statistic likewise
-    FAR_PIVOT = 1 << 14             # elements of a statistic from which on its pivot is looked for
+    CHUNK = 1 << 16                 # a chunk has at least this many bytes of reals
+    CHUNK_ROWS = 64                 # likewise elements of each statistic
+    FAR_PIVOT = 1 << 14             # elements of a statistic: from this many on, its pivot is looked for
     FEWEST_ROWS = 32                # of so many rows, but too few for two chunks, long ones of whole lines are cut
-    PART = 1 << 12                  # to about so many bytes of reals
-    MERGE = 8                       # rows likewise for each chunk, where one thread adds up sums as long as rows
-    TASKS = 64                      # chunks are cut to have about as many tasks
-    FEW_TASKS = 8                   # as many are enough where a unit fits the cache
-    STREAMING = 1 << 23             # bytes moved from which on outputs bypass the cache, at least
-    MOST_STREAMING = 3 << 23        # and at most; in between, three quarters of the last level of cache
-    EVENLY = 4                      # units of each thread: of fewer, one that is held up would hold up all
-    BESIDE = 1 << 21                # bytes that sums of a unit read at most, which leaves while the next is summed
+    PART = 1 << 12                  # to about this many bytes of reals
+    MERGE = 8                       # rows of a chunk for each chunk, where one thread adds up sums as long as rows
+    TASKS = 64                      # chunks are cut to have about this many tasks
+    FEW_TASKS = 8                   # this many are enough where a unit fits the cache
+    STREAMING = 1 << 23             # bytes moved, from which on outputs bypass the cache: the least,
+    MOST_STREAMING = 3 << 23        # and the most; in between, three quarters of the last level of cache
+    EVENLY = 4                      # units of each thread: with fewer, one that is held up would hold up all
+    BESIDE = 1 << 21                # bytes: the most that sums of a unit read, if it leaves while the next is summed
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
@@ -140,12 +141,12 @@ cdef extern from *:
     """
     int64_t cynorm_last_cache() nogil
 
-# What moves fewer bytes leaves its output in the cache for whoever reads it. Virtual machines may tell of a cache
-# of which they have a part: hence the bounds.
+# A call that moves fewer bytes leaves its output in the cache for whoever reads it. Virtual machines may report a
+# cache of which they have only a part: hence the bounds.
 cdef int64_t streaming_from = min(max(cynorm_last_cache() // 4 * 3, STREAMING), MOST_STREAMING)
 
-# Arrays of one real per statistic: a parameter's has its number. Coefficients, of one each, have the numbers of
-# parameters that are copies, and more; what comes from DIFF_SCALE on is of backward.
+# Arrays of one real per statistic: a parameter's has its number. Coefficients, one array each, have the numbers of
+# parameters that are copies, and further ones; arrays from DIFF_SCALE on are for backward.
 cdef enum:
     CENTER = RUNNING_MEAN
     NORM, GAIN, BIAS
@@ -156,7 +157,7 @@ cdef enum:
 cdef enum:
     MEAN_ROW, MEAN_LOW_ROW, RSTD_ROW, SHIFT_ROW, KEPT
 
-# What a call reads, so many arrays, and writes to.
+# How many arrays a call reads, and the names of these and of those that it writes to.
 cdef enum:
     FORWARD_INPUTS = 4
     INFERENCE_INPUTS = 6
@@ -193,7 +194,7 @@ ctypedef struct plan_t:
     axis_t merged[AXES]
     int merged_count
     axis_t row, group, groups
-    int64_t split                   # statistics of a block, where those of a tile are of several, else 0
+    int64_t split                   # statistics of a block, where a tile's are of several blocks, else 0
     axis_t kept[AXES]               # the others, innermost first
     axis_t reduced[AXES]
     int kepts, reduceds
@@ -202,7 +203,7 @@ ctypedef struct plan_t:
     int64_t repeat                  # groups taken as one row, where rows are short and follow on
     int64_t cut, cuts               # of the kept row or the group: statistics of a unit
     int64_t units
-    int64_t blocks_extent, last_blocks  # of the axis whose entries are a tile's blocks: all, and of its last tile
+    int64_t blocks_extent, last_blocks  # entries of the axis of a tile's blocks: all, and those of its last tile
     int64_t row_cut, row_cuts       # of the reduced row
     int64_t groups_cut, groups_cuts
     int64_t others, others_cut, others_cuts     # all further reduced axes together
@@ -227,7 +228,7 @@ ctypedef struct state_t:
 
 
 cdef int64_t even_part(int64_t whole, int64_t most) noexcept nogil:
-    """How many at a time, that parts differ little."""
+    """How many at a time, so that parts differ little."""
     return ceil_div(whole, ceil_div(whole, most))
 
 
@@ -246,14 +247,14 @@ cdef bint follows_on(const axis_t *outer, const axis_t *inner) noexcept nogil:
 
 
 cdef bint spreads(int64_t n, int64_t count, int dtype) noexcept nogil:
-    """Whether reduced rows of n elements, where a statistic is of so many, may be parts of kept ones."""
+    """Whether reduced rows of n elements may be parts of kept ones, where a statistic is of `count` elements."""
     cdef int64_t images = min(n, 2 * SPREAD_IMAGES) if n <= SPREAD_SHORT else n
     return n <= (SPREAD_WIDE if dtype == CYNORM_F64 else SPREAD) and count >= n * max(images, SPREAD_IMAGES)
 
 
 cdef void turn_short_rows(const cynorm_bn_call *call, const cynorm_tensor *src, plan_t *plan) noexcept nogil:
-    """Of the axes, innermost first, the first kept one comes before short reduced ones. No other tensor has a part in
-    that, as masks are in this order."""
+    """Of the axes, innermost first, put the first kept one before short reduced ones. No other tensor plays a part in
+    this, as masks are in this order."""
     cdef int64_t n = 1, count = 1
     cdef int before = 0, axis, i
     while before < plan.inner_count and call.reduced >> plan.inner_axes[before] & 1:
@@ -330,7 +331,7 @@ cdef void place_axes(plan_t *plan) noexcept nogil:
 
 
 cdef const axis_t *statistics_axis(const plan_t *plan) noexcept nogil:
-    """The one of a tile."""
+    """The tile's axis of statistics."""
     return &plan.row if plan.tile.kept_inner else &plan.group
 
 
@@ -339,7 +340,7 @@ cdef int64_t extent_of_statistics(const plan_t *plan) noexcept nogil:
 
 
 cdef bint stays_alone(const plan_t *plan, int lead) noexcept nogil:
-    """Whether reduced rows may be kept ones of one statistic each: all are of one, or those of one lie together."""
+    """Whether reduced rows may be kept ones of one statistic each: all are of one, or the rows of one lie together."""
     cdef int64_t n = plan.row.extent
     if n > ALONE or plan.count < n * max(n, ALONE_ROWS) or plan.count == 0:
         return False
@@ -349,8 +350,8 @@ cdef bint stays_alone(const plan_t *plan, int lead) noexcept nogil:
 
 
 cdef void spread_rows(plan_t *plan, int lead) noexcept nogil:
-    """Reduced rows so short that each is mostly overhead become parts of kept ones, where these are many; or kept ones
-    of their own, where there are gaps between them."""
+    """Many reduced rows, so short that each is mostly overhead, become parts of kept ones; or, where there are gaps
+    between them, kept ones of their own."""
     cdef int64_t n = plan.row.extent
     cdef int i
     if plan.tile.kept_inner or plan.split:
@@ -372,7 +373,7 @@ cdef void spread_rows(plan_t *plan, int lead) noexcept nogil:
 
 
 cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
-    """So many of the next axis of statistics are a tile's, no longer of what enumerates units."""
+    """Give a tile `count` entries of the next axis of statistics, which then no longer enumerate units."""
     cdef axis_t *blocks = &plan.kept[0]
     cdef int i
     for i in range(VIEWS):
@@ -390,7 +391,7 @@ cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
 
 
 cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
-    """A task is of several blocks where one is hardly worth its calls."""
+    """Make tasks of several blocks where one block is hardly worth its calls."""
     cdef int64_t unit = plan.row.extent * (plan.count / plan.spread) * itemsize, count
     if not plan.tile.kept_inner or plan.tile.packs or plan.kepts == 0 or plan.row.extent > ROW:
         return
@@ -412,7 +413,7 @@ cdef void pack(plan_t *plan, int view) noexcept nogil:
 
 
 cdef void pack_gaps(plan_t *plan) noexcept nogil:
-    """Short kept rows with gaps between them, so that several are taken as one."""
+    """Pack short kept rows with gaps between them, so that several are taken as one."""
     cdef int i
     if (not plan.tile.kept_inner or plan.split or plan.tile.blocks > 1 or plan.row.extent >= GAPPED
             or plan.groups.extent < GAPPED_ROWS):
@@ -423,8 +424,8 @@ cdef void pack_gaps(plan_t *plan) noexcept nogil:
 
 
 cdef void join_blocks(plan_t *plan, int lead) noexcept nogil:
-    """Where views differ in whether the next axis of statistics follows on from the tile's, a short one, it
-    joins that; where the two are apart in the leading view, it is one of blocks."""
+    """Where views differ in whether the next axis of statistics follows on from the tile's short one, the next
+    axis joins it; where the two are apart in the leading view, the next axis is one of blocks."""
     cdef axis_t *axis = <axis_t *>statistics_axis(plan)
     cdef axis_t *blocks = &plan.kept[0]
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.view[lead].dtype), count
@@ -479,7 +480,7 @@ cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept n
 
 
 cdef bint repeats(const plan_t *plan) noexcept nogil:
-    """Whether kept rows follow on, from group to group, in what is not packed."""
+    """Whether kept rows follow on, from group to group, in all views that are not packed."""
     cdef int i
     if plan.groups.extent == 1:
         return False
@@ -495,8 +496,8 @@ cdef int64_t across(int64_t itemsize) noexcept nogil:
 
 
 cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogil:
-    """How many groups of kept rows, which follow on, are taken as one row: as many as make whole vectors, if
-    coefficients, which are repeated as well, stay in the first-level cache; fewer, if none is left over then."""
+    """How many groups of kept rows, which follow on, are taken as one row: enough to make whole vectors, if
+    coefficients, repeated as well, stay in the first-level cache; fewer, if none is then left over."""
     cdef int64_t n = plan.row.extent, groups = plan.groups.extent, least = BLOCK, repeat = 1, fewer
     cdef int64_t most = REPEATED << (plan.kind == FORWARD_INFERENCE)
     if not repeats(plan) or plan.tile.packs and n >= PACKED_ROW:
@@ -543,7 +544,7 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept
 
 
 cdef int64_t wanted_chunks(const plan_t *plan, int64_t itemsize) noexcept nogil:
-    """How many chunks a unit should have, that threads have tasks; their sums are worth adding up."""
+    """How many chunks a unit should have, so that threads have tasks, and sums are worth adding up."""
     cdef int64_t unit = plan.cut * plan.tile.blocks * plan.count, rows = plan.count / plan.spread, wanted, power = 1
     cdef int64_t tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
     if plan.units >= tasks:
@@ -552,12 +553,12 @@ cdef int64_t wanted_chunks(const plan_t *plan, int64_t itemsize) noexcept nogil:
     if not plan.tile.kept_inner:
         return wanted
     while 2 * power <= wanted and 4 * power * power * MERGE <= rows:
-        power *= 2  # which as many threads share evenly
+        power *= 2  # chunks that a power of two of threads shares evenly
     return power
 
 
 cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
-    """Units, and their chunks: the axes that these enumerate are cut outermost first."""
+    """Units, and their chunks: for chunks, axes are cut outermost first."""
     cdef int64_t wanted
     cdef int i
     plan.repeat = 1
@@ -637,7 +638,7 @@ cdef bint ends_in_padding(const cynorm_bn_call *call, const plan_t *plan) noexce
     """Whether a block's last channels, if they are padding, are the last ones of the last unit, all in one row."""
     cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
     cdef int last = src.ndim - 1, a
-    for a in range(src.ndim):  # in inference parameters may vary along others than channels
+    for a in range(src.ndim):  # in inference, parameters may vary along other axes than channels
         if src.shape[a] != 1 and (call.reduced >> a & 1) == (a == 1 or a == last):
             return False
     return (plan.tile.kept_inner and plan.tile.packs == 0 and plan.spread == 1 and plan.cuts == 1
@@ -671,7 +672,7 @@ cdef int64_t mask_bytes(int64_t bits) noexcept nogil:
 # ---- parameters ----
 
 cdef void each_parameter(const plan_t *plan, const cynorm_tensor *t, char *array, bint store) noexcept nogil:
-    """Between a tensor and an array of reals, in the order of the plan's statistics."""
+    """Copy between a tensor and an array of reals, in the order of the plan's statistics."""
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     cdef int64_t index[AXES]
@@ -746,8 +747,8 @@ cdef void update_running(const cynorm_bn *p, const state_t *s, const cynorm_tens
 
 
 cdef void choose_pivots(const state_t *s, const cynorm_bn_call *call) noexcept nogil:
-    """One element of each statistic: the first or, of many, the median of that, a middle one and the last. One that is
-    far from all others would leave too few digits of their variance."""
+    """One element of each statistic: the first or, if there are many, the median of the first, a middle one and the
+    last. A pivot far from all other elements would leave too few digits of their variance."""
     cdef cynorm_tensor t = call.data[CYNORM_BN_SRC][0]
     cdef int64_t i
     cdef int last, a
@@ -787,7 +788,7 @@ cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
 cdef void shift(cynorm_bn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
     cdef int i
     for i in range(CYNORM_BN_MASK):
-        t.view[i].data += by * axis.stride[i]  # of what is absent, NULL, 0
+        t.view[i].data += by * axis.stride[i]  # absent tensors: NULL, 0
     t.bit += by * axis.stride[CYNORM_BN_MASK]
 
 
@@ -819,7 +820,7 @@ cdef void turn(cynorm_bn_tile *t, const axis_t *groups, int64_t last) noexcept n
 
 
 cdef int64_t blocks_of(const plan_t *plan, int64_t unit) noexcept nogil:
-    """How many a unit has."""
+    """How many blocks a unit has."""
     if plan.tile.blocks == 1 or (unit + 1) % ceil_div(plan.blocks_extent, plan.tile.blocks):
         return plan.tile.blocks
     return plan.last_blocks
@@ -831,7 +832,7 @@ cdef int64_t unit_position(const plan_t *plan, int64_t unit, int64_t *n) noexcep
     if plan.tile.blocks == 1:
         n[0] = min(plan.cut, extent - at)
         return unit / plan.cuts * extent + at
-    # of one cut
+    # units of several blocks are not cut
     tiles = ceil_div(plan.blocks_extent, plan.tile.blocks)
     n[0] = extent * blocks_of(plan, unit)
     return (unit / tiles * plan.blocks_extent + unit % tiles * plan.tile.blocks) * extent
@@ -889,7 +890,7 @@ cdef void finish_unit(const state_t *s, int64_t unit, char *sums) noexcept nogil
 
 
 cdef void fetch_ahead(cynorm_bn_tile *t, const plan_t *plan, int which, int view) noexcept nogil:
-    """By as many images as are last; while these are read, the first ones of the next unit are fetched."""
+    """Fetch `last_images` images ahead; while the last ones are read, the first ones of the next unit are fetched."""
     cdef const axis_t *images = &plan.reduced[0]
     cdef int64_t next_one = t.view[view].block if t.blocks > 1 else plan.kept[0].stride[view]
     t.next[which] = t.last_images * images.stride[view]
@@ -899,7 +900,7 @@ cdef void fetch_ahead(cynorm_bn_tile *t, const plan_t *plan, int which, int view
 
 cdef void clear_padding(const plan_t *plan, const cynorm_bn_tile *t, int view, int64_t n, int64_t count,
                         int64_t images) noexcept nogil:
-    """At the end of rows of n elements, those of the last block, of which there are `count` in each image."""
+    """At the end of the last block's rows, of n elements each; each image has `count` of them."""
     cdef const cynorm_bn_view *v = &t.view[view]
     cdef int64_t size = cynorm_itemsize(v.dtype), nbytes = plan.padding * size, i, j
     cdef char *p
@@ -945,7 +946,7 @@ cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void 
 
 cdef void take_step(const plan_t *plan, cynorm_bn_tile *t, int step, int64_t n, int64_t groups,
                     int64_t repeat) noexcept nogil:
-    """One step over so many groups, of which `repeat`, of n elements each, are a row."""
+    """One step over `groups` groups of n elements each, `repeat` of which are a row."""
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef int i
     t.repeat = repeat
@@ -1092,7 +1093,7 @@ cdef int run_share(const state_t *shared, int me, int team) noexcept nogil:
     cdef bint sums_here = shared.sums == NULL and shared.plan.kind != FORWARD_INFERENCE
     cdef int64_t sums_bytes = shared.plan.sums_bytes if sums_here else 0
     cdef void *scratch = malloc(scratch_bytes(shared.plan) + LINE + sums_bytes)
-    if team > 1:  # copies: the thread that called writes to its stack, next to what is shared
+    if team > 1:  # copies: the calling thread writes to its stack, next to what is shared
         memmove(&plan, shared.plan, sizeof(plan_t))
         memmove(&s, shared, sizeof(state_t))
         s.plan = &plan
@@ -1157,7 +1158,7 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
 # ---- calls ----
 
 cdef bint shares_bytes(const plan_t *plan) noexcept nogil:
-    """Whether a byte of the mask may have bits of two rows, or units: each adds its own to zeros."""
+    """Whether a byte of the mask may have bits of two rows, or of two units: each adds its own bits to zeros."""
     cdef int64_t row = plan.row.extent * (plan.groups.extent if plan.repeat > 1 else 1)
     return row % 8 != 0 or (plan.tile.kept_inner and plan.cuts > 1 and plan.cut * plan.spread % 8 != 0)
 
@@ -1204,7 +1205,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     s.plan = &plan
     s.epsilon = p.epsilon
     s.sums = NULL
-    # load_row writes whole vectors, and coefficients are read so
+    # load_row writes whole vectors, and coefficients are read by whole vectors
     size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
     one = round_up((plan.statistics + VECTOR) * size, LINE)
     each = round_up((plan.statistics * plan.repeat * plan.spread + VECTOR) * size, LINE)
@@ -1249,7 +1250,7 @@ cdef class Problem:
     """A batch normalization's parameters as the kernels take them."""
 
     cdef cynorm_bn p
-    cdef tuple axes                 # the reduced axes, or None where a layout says them
+    cdef tuple axes                 # the reduced axes, or None where a layout gives them
     cdef str layout
     cdef int ndim, channel_axis, block
     cdef int64_t channels
@@ -1269,7 +1270,7 @@ cdef class Problem:
             self.channels = owner.channels or 0
 
     cdef unsigned reduced(self, const cynorm_tensor *src, str name) except? 0:
-        """Check a tensor's dimensions; the axes that the statistics are over."""
+        """Check a tensor's dimensions; returns the axes that the statistics are over."""
         cdef unsigned axes = 0
         cdef int a
         if self.axes is None:
@@ -1322,7 +1323,7 @@ cdef class Problem:
 
     cdef object given(self, object array, int which, const cynorm_tensor *src, unsigned reduced, cynorm_tensor *t,
                       cynorm_bn_call *call, unsigned *constant=NULL):
-        """As `parameter`, which the call has then; None where there is none."""
+        """As `parameter`, and give the parameter to the call; None where there is none."""
         if array is None:
             return None
         call.parameter[which] = &t[which]
@@ -1337,7 +1338,7 @@ cdef class Problem:
     cdef bint along_axes(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced,
                          unsigned *constant) noexcept:
         """Turn the strides of t, of a parameter's shape, into those along src's axes; `constant` as in `parameter`.
-        Whether it has such a shape."""
+        Returns whether t has such a shape."""
         cdef int a
         cdef int64_t stride
         cdef unsigned varies = 0
@@ -1368,8 +1369,8 @@ cdef class Problem:
 
     cdef object output(self, object out, str name, object like, const cynorm_tensor *src, unsigned reduced,
                        cynorm_tensor *t):
-        """Fill t from where to write one value per statistic to: `out`, or, where that is None, a new array,
-        of the shape and dtype of `like` or of reals. Returns what t describes, as `parameter` does."""
+        """Fill t from the array that one value per statistic is written to: `out` or, if that is None, a new
+        array, of the shape and dtype of `like`, or of reals. Returns what t describes, as `parameter` does."""
         if out is None:
             if like is None:
                 out = new_array(self.statistics_shape(src, reduced), real_dtype(src.dtype))
@@ -1386,7 +1387,7 @@ cdef class Problem:
             array[:, -1:, ..., valid:] = 0
 
     cdef object finished(self, object given, object out, object array, object like=None):
-        """What a call returns, when it has written to `array`: what it was `given`, whose memory `out` is, or an array
+        """What a call returns once it has written to `array`: what it was `given`, whose memory is `out`, or an array
         of the length of `like`."""
         self.clear_parameter(array)
         if given is None:
@@ -1420,8 +1421,8 @@ cdef class Problem:
 
     cdef object keep(self, Workspace workspace, const cynorm_bn *p, unsigned reduced, bint has_add, bint has_scale,
                      bint has_shift, cynorm_bn_call *call, kept_t *kept):
-        """Begin a workspace: what the forward call is to leave there. Notes what that was given, and the mask's
-        strides."""
+        """Begin a workspace: what the forward call is to leave there. Notes what that call was given, and the
+        mask's strides."""
         cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
         cdef bint training = call.kind == FORWARD_TRAINING, keeps_shift = False
         bits = None
@@ -1451,7 +1452,7 @@ cdef class Problem:
 
     cdef bint recall(self, Workspace workspace, owner, unsigned reduced, bint has_scale, bint has_shift,
                      cynorm_bn_call *call, kept_t *kept) except -1:
-        """What the forward call has left there, for a backward call like it. Whether it had an `add`."""
+        """What the forward call has left there, for a backward call like it. Returns whether that had an `add`."""
         cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
         cdef int rows, i
         workspace.match(owner, src, call.kind == BACKWARD_TRAINING)
@@ -1663,7 +1664,7 @@ cdef class Problem:
         diff_scale = self.finished(out_scale, to_scale, diff_scale, whole_scale)
         diff_shift = self.finished(out_shift, to_shift, diff_shift, whole_scale if shift is None else whole_shift)
         diff_src = array if out is None else out
-        return tuple.__new__(BatchNormGradients, (diff_src, diff_scale, diff_shift, out_add))  # its own is Python's
+        return tuple.__new__(BatchNormGradients, (diff_src, diff_scale, diff_shift, out_add))  # its own is in Python
 
 
 cdef object described_output(object out, str name, cynorm_tensor *t):
@@ -1676,7 +1677,7 @@ cdef tuple keep_dims(const cynorm_tensor *src, unsigned reduced):
 
 
 cdef int single_axis(unsigned reduced, int ndim) noexcept:
-    """The one axis that is kept, or -1 where there are others."""
+    """The only axis that is kept, or -1 where there are several."""
     cdef int kept = -1, a
     for a in range(ndim):
         if not reduced >> a & 1:

@@ -114,7 +114,7 @@ def from_dlpack(obj, writing):
     borrowed = Borrowed(capsule)
     if writing and borrowed.copied:
         raise BufferError("what is written would be lost in a copy")
-    # older PyTorch hands out memory that may be; JAX and TensorFlow, to this day, memory that must not change
+    # older PyTorch hands out memory that may be written; JAX and TensorFlow still hand out memory that must not change
     if writing and borrowed.plain != NULL and not hasattr(obj, "is_neg"):
         raise BufferError("what DLPack before 1.0 hands out is not known to be writable, as JAX's and TensorFlow's is "
                           "not; pass a NumPy array")

@@ -11,9 +11,10 @@ at a time, and a slab has up to three levels, the innermost first:
     within, W innermost          stream H (or D)   slab W (x H) x planes            windows both ways
     within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
 
-One loop (lrn.h) serves them all, and any strides; others take what suits them (lrn_choice.h). A run that is not
-contiguous is packed on its way in and out. Where tensors differ in memory order, channels are innermost if they
-are in any of them, unless pixels are in src or diff_dst: then a tile's part of the others is transposed whole.
+One loop (lrn.h) serves them all, with any strides; other loops take the tiles that suit them (lrn_choice.h). A run
+that is not contiguous is packed on its way in and out. Where tensors differ in memory order, channels are innermost
+if they are so in any tensor, unless pixels are so in src or diff_dst: then a tile's part of the other tensors is
+transposed whole.
 """
 
 from cython.parallel cimport parallel
@@ -45,23 +46,23 @@ cdef enum:
     AXES = 6
     LINE = 64                       # bytes
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
-    PART_LINES = 20                 # lines: the shortest part of a plane that columns go through in the cache
-    THREAD_LINES = 1200             # lines: the least that a thread has to do by columns in the cache
+    PART_LINES = 20                 # lines: the shortest part of a plane that goes by columns in the cache
+    THREAD_LINES = 1200             # lines: the least work of a thread by columns in the cache
     NARROWEST = 10                  # elements: shorter rows of planes are transposed, as channels of pixels;
     NARROWEST_HALF = 14             # of half types,
     NARROWEST_DOUBLE = 8            # of float64
-    RUN = 1024                      # elements: the length a slab aims at
+    RUN = 1024                      # elements: the target length of a slab
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
-    TRANSPOSED = 3 << 13            # bytes a slab aims at where part of it is transposed: runs either way are long
-    FEW_CHANNELS = 8                # elements: pixels of fewer leave vectors empty
+    TRANSPOSED = 3 << 13            # bytes: the target of a slab that is partly transposed: runs are long both ways
+    FEW_CHANNELS = 8                # elements: pixels of fewer channels leave vectors empty
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
-    TILES = 4                       # for each thread: a small tensor is cut into about as many
-    SCRATCH = 1 << 20               # bytes a thread aims to stay within, about a second-level cache;
-    SCRATCH_MOST = 3 << 20          # the most, where that spares a cut that costs more
-    BESIDE = 9                      # elements: in planes of no more, channels are not streamed,
-    BESIDE_WIDE = 6                 # or, of float64, so many,
-    BESIDE_MOST = 1 << 14           # if all of an image are as few
-    STREAMING = 1 << 23             # bytes moved from which on dst bypasses the cache
+    TILES = 4                       # for each thread: a small tensor is cut into about this many
+    SCRATCH = 1 << 20               # bytes that a thread aims to stay within, about a second-level cache;
+    SCRATCH_MOST = 3 << 20          # the most, where this avoids a cut that would cost more
+    BESIDE = 9                      # elements: in planes of at most this many, channels are not streamed,
+    BESIDE_WIDE = 6                 # or, for float64, this many,
+    BESIDE_MOST = 1 << 14           # if a whole image has at most this many
+    STREAMING = 1 << 23             # bytes moved: from this many on, dst bypasses the cache
 
 # One axis of a problem: where the tensors lie along it, and its window.
 ctypedef struct axis_t:
@@ -79,40 +80,40 @@ ctypedef struct plan_t:
     int outers
     bint joint                      # levels 0 and 1 are one windowed axis: blocked channels
     int64_t cut[4]                  # outputs per tile along level 0, 1, 2 and the streamed axis
-    int64_t cuts[4]                 # how many such
-    int64_t tiles, wanted           # how many there are, how many the threads would like,
-    int team                        # of which there are so many
+    int64_t cuts[4]                 # how many such parts
+    int64_t tiles, wanted           # how many there are, how many the threads would like
+    int team                        # how many threads
     bint parts_first                # a tile is followed by the same part of the next run, not by the run's next part
     bint cached                     # tensors so small that they stay in the cache
-    int overwritten                 # DST or OMEGA, where that is a tensor which the call reads; else -1
-    int64_t padding                 # channels behind the last one of a row that are zeros in dst
+    int overwritten                 # DST or OMEGA, if the call also reads that tensor; else -1
+    int64_t padding                 # channels behind the last one of a row: zeros in dst
     bint backward
     const char *traversal
 
-# What is known while levels are cut, one after another: elements of a slab, tiles, entries of levels not cut yet.
+# State while levels are cut, one after another: elements of a slab, tiles, entries of the levels not cut yet.
 ctypedef struct cutting_t:
     int64_t length, tiles, uncut
-    int64_t windows                 # a part of the stream is at least as long as so many
-    int64_t planes                  # that are copied together; 0: none are
-    bint by_columns, whole          # which loops serve; whether these are many times as fast where level 0 is not cut
+    int64_t windows                 # a part of the stream is at least this many windows long
+    int64_t planes                  # how many are copied together; 0: none
+    bint by_columns, whole          # whether columns serve; whether loops are many times as fast if level 0 is not cut
 
-# A strip of memory, of levels 0, 1, 2 and the stream.
+# A strip of memory along levels 0, 1, 2 and the stream.
 ctypedef struct strip_t:
     char *data
     int64_t count[4]
     int64_t stride[4]
-    int64_t size, nbytes            # of an element, of all
+    int64_t size, nbytes            # of an element, of the whole strip
 
 
 cdef bint nearer(const axis_t *a, const axis_t *b) noexcept nogil:
-    """Whether entries of a lie nearer to each other than those of b: in src or, where it repeats them, in dst."""
+    """Whether entries of a lie nearer to each other than those of b: in src or, where src repeats them, in dst."""
     cdef int64_t by_a = llabs(a.stride[SRC if a.stride[SRC] != 0 else DST])
     cdef int64_t by_b = llabs(b.stride[SRC if b.stride[SRC] != 0 else DST])
     return by_a < by_b or by_a == by_b and llabs(a.stride[DST]) < llabs(b.stride[DST])
 
 
 cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogil:
-    """Whether any of the first tensors is, along this axis."""
+    """Whether any of the first `views` tensors is contiguous along this axis."""
     cdef int i
     for i in range(views):
         if a.stride[i] == itemsize:
@@ -123,7 +124,7 @@ cdef bint contiguous(const axis_t *a, int64_t itemsize, int views) noexcept nogi
 # ---- axes ----
 
 cdef int problem_axes(const cynorm_lrn *p, const cynorm_tensor *const *views, axis_t *axes) noexcept nogil:
-    """The tensor's axes, without those of extent 1 but for windows across blocks."""
+    """The tensor's axes without those of extent 1, which stay only for windows across blocks."""
     cdef const cynorm_tensor *src = views[SRC]
     cdef int count = 0, a, i
     cdef bint channels
@@ -187,17 +188,17 @@ cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
 
 
 cdef bint beside_window(const axis_t *pixels, const axis_t *channels, int64_t itemsize) noexcept nogil:
-    """Whether channels of few pixels, which follow on, are all in a slab."""
+    """Whether a slab has all channels: where pixels are few and channels follow on."""
     return (pixels.extent <= (BESIDE_WIDE if itemsize == 8 else BESIDE)
             and pixels.extent * channels.extent <= BESIDE_MOST and mergeable(channels, pixels))
 
 
 cdef bint pixels_follow(const axis_t *pixels, const axis_t *channels, int64_t itemsize) noexcept nogil:
-    """Whether channels follow on, and pixels do, in all tensors."""
+    """Whether channels follow one another, and so do pixels, in all tensors."""
     cdef int i
     for i in range(OMEGA):
         if channels.stride[i] == 0 and pixels.stride[i] == 0:
-            continue                # there is none
+            continue                # no such tensor
         if channels.stride[i] != itemsize or pixels.stride[i] != itemsize * channels.extent:
             return False
     return True
@@ -209,7 +210,7 @@ cdef int64_t narrowest(int64_t itemsize) noexcept nogil:
 
 cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_t *windowed, int w,
                             const axis_t *free_axes, int f, int64_t itemsize, bint transposable) noexcept nogil:
-    """Whether level 0 is the window's innermost axis: where that is contiguous, and long enough to fill vectors."""
+    """Whether level 0 is the window's innermost axis: where it is contiguous and long enough to fill vectors."""
     cdef const axis_t *window = &windowed[w - 1]
     cdef bint fills = f > 0 and free_axes[0].extent >= VECTOR, along = f == 0 or not nearer(&free_axes[0], window)
     cdef bint box = transposable and w == 2, looped = box and p.left == p.right and p.left <= (
@@ -218,14 +219,14 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
     cdef bint far = cells > CYNORM_SUM_DIRECT
     cdef const axis_t *channels = window if not p.within_channel else &free_axes[0]
     cdef bint few = f > 0 and transposable and channels.extent < FEW_CHANNELS
-    # of mixed orders, the contiguous axes of all lie in the slab, or what lies along the window is transposed;
-    # omega of wide windows changes nothing: see maybe_by_blocks
+    # where orders are mixed, the slab has the contiguous axes of all tensors, or what lies along the window is
+    # transposed; omega of wide windows does not change this: see maybe_by_blocks
     if not p.within_channel and contiguous(window, itemsize, OMEGA):
         along = not (fills and (transposable or far and not plan.backward)
                      and window.extent <= CYNORM_TRANSPOSED_MOST
                      and (few and not far or contiguous(&free_axes[0], itemsize, DST)))
-    # too few channels for vectors are planes, unless these are narrow, or pixels are rows as they lie; rows of three
-    # windows, but the order of wide sums stays as it is
+    # channels too few for vectors are taken as planes, unless these are narrow, or pixels already lie as rows; as rows
+    # of at least three windows, but wide sums keep their order
     if p.within_channel and few and not along:
         if w == 1:
             along = cells <= CYNORM_SUM_DIRECT + 1 and 3 * cells <= window.extent
@@ -234,13 +235,13 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
         elif box:
             along = (window.extent >= VECTOR
                      and windowed[0].extent * window.extent * itemsize <= CYNORM_COPIED_PLANE)
-    # of mixed orders, planes that are too large to be transposed are copied
+    # where orders are mixed, planes too large to be transposed are copied
     if box and contiguous(window, itemsize, OMEGA) and windowed[0].extent * window.extent > CYNORM_TRANSPOSED_PIXELS:
         along = along or not looped or (
             not plan.backward and windowed[0].extent * window.extent * itemsize <= 2 * CYNORM_COPIED_PLANE)
     if not (along and fills):
         return along
-    # planes too narrow for vectors, or for windows without loops of their own, are transposed: pixels of channels
+    # planes too narrow for vectors, or for windows without loops of their own, are transposed to pixels of channels
     if window.extent < (narrowest(itemsize) if looped else VECTOR):
         return False
     return not (box and (not looped or contiguous(&free_axes[0], itemsize, OMEGA))
@@ -299,7 +300,7 @@ cdef int64_t whole_vectors(int64_t n) noexcept nogil:
 
 
 cdef int64_t entries_of(const plan_t *plan, int64_t cells) noexcept nogil:
-    """How many entries of a level so many cells of a window reach into."""
+    """How many entries of a level `cells` cells of a window reach into."""
     return ceil_div(cells, plan.level[0].extent) if plan.joint else cells
 
 
@@ -336,7 +337,7 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
         t.window[0].left = plan.level[1].left
         t.window[0].right = plan.level[1].right
         return
-    # neighbouring rows share the zeros between them; rows of whole vectors begin at one
+    # neighbouring rows share the zeros between them; rows of whole vectors begin at a vector
     if t.count[0] % VECTOR == 0:
         side[0] = whole_vectors(side[0])
     t.pitch[1] = t.count[0] + (side[0] if plan.cuts[0] == 1 else 2 * side[0])
@@ -379,13 +380,13 @@ cdef bint too_much_scratch(plan_t *plan, int64_t most) noexcept nogil:
 
 
 cdef int64_t run_length(const plan_t *plan) noexcept nogil:
-    """Elements of a slab, such that the slabs at work stay in the first-level cache; backward has twice as many."""
+    """Elements of a slab such that the slabs in use stay in the first-level cache; backward uses twice as many."""
     return RUN / 2 if plan.backward else RUN
 
 
 cdef int64_t times_as_long(const plan_t *plan) noexcept nogil:
-    """How many times as long a slab is that is one run. Where no window lies in slabs, registers take the place of most
-    that others keep: what is left stays in the second-level cache, and memory likes long runs."""
+    """How many times as long a slab of one run is. Where no window lies in slabs, registers replace most of the slabs
+    kept otherwise: the rest stays in the second-level cache, and memory likes long runs."""
     if not plan.streamed.windowed or plan.level[0].windowed or plan.level[1].windowed or plan.level[2].windowed:
         return 1
     return 4 if plan.streamed.left + plan.streamed.right < CYNORM_SUM_DIRECT else 2
@@ -401,7 +402,7 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
     if narrow:
         window *= 2                 # a wider window keeps slabs of its levels beside those of the cells
     window = max(1, window / length)
-    if narrow or not plan.tile.streaming:  # what a slab costs to set up counts; else, that these levels fit the cache
+    if narrow or not plan.tile.streaming:  # a slab's setup cost counts; else, that these levels fit the cache
         window = max(window, min(4 * window, extent * others / plan.wanted))
     if which == 0:
         window = whole_vectors(window)
@@ -420,7 +421,7 @@ cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) n
 
 
 cdef bint begins_at_lines(const plan_t *plan) noexcept nogil:
-    """Whether all that tiles may part in dst along level 0 does."""
+    """Whether all rows of dst that tiles may cut along level 0 begin at lines."""
     cdef int64_t bits = <int64_t>(<size_t>plan.tile.dst.data) | plan.streamed.stride[DST]
     cdef int i
     for i in range(1, 3):
@@ -431,7 +432,7 @@ cdef bint begins_at_lines(const plan_t *plan) noexcept nogil:
 
 
 cdef int64_t stream_parts(const plan_t *plan, int64_t windows) noexcept nogil:
-    """How many parts of so many windows the stream may be cut into; what these reach beyond one is worked on twice."""
+    """How many parts of `windows` windows the stream may be cut into; what windows reach beyond one is done twice."""
     if plan.tile.grouped >= 0:
         return 1
     return plan.streamed.extent / (windows * (plan.streamed.left + plan.streamed.right + 1))
@@ -444,17 +445,17 @@ cdef void cut_stream(plan_t *plan, int64_t parts, int64_t windows) noexcept nogi
 
 
 cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
-    """How many parts of each plane go by columns, where planes stay in the cache: one, or as many as give all threads
-    the same number. A core fetches by itself what is as far behind a column as its slabs are apart, and lines after
-    each row's part: what another thread writes there, it has to fetch back. So a thread has the same part of all
-    planes where a plane's lines are more of these than those at the ends of parts; and no more threads are wanted than
+    """How many parts of each plane go by columns, where planes stay in the cache: one, or enough to give all threads
+    the same number. A core by itself prefetches what lies as far behind a column as its slabs are apart, and lines
+    after each row's part: a thread that writes there has to fetch them back. So a thread has the same part of all
+    planes where more of these lines lie behind planes than at the ends of parts; and no more threads are wanted than
     have enough to do."""
     cdef int64_t parts = 1, lines = plan.level[0].extent / line_of(plan), slabs = plan.streamed.extent * planes
     plan.team = min(plan.team, max(1, slabs * lines / THREAD_LINES))
     plan.wanted = min(plan.wanted, TILES * plan.team)
     if planes >= plan.wanted:
         return 1
-    plan.parts_first = 3 * slabs < 16 * lines  # lines after each row's part, lines of as many slabs after a plane
+    plan.parts_first = 3 * slabs < 16 * lines  # 3 lines after each row's part, those of 16 slabs after a plane
     if plan.parts_first:
         parts = plan.team
     while planes * parts % plan.team:
@@ -473,8 +474,8 @@ cdef bint wide(const plan_t *plan) noexcept nogil:
 
 
 cdef bint in_trees(const plan_t *plan) noexcept nogil:
-    """Whether wide windows along the stream are trees: where all of dst could go by columns. Neither omega nor the way
-    that dst leaves has a part in it, on which no result is to depend."""
+    """Whether wide windows along the stream are trees: where all of dst could go by columns. Omega and the way that
+    dst leaves play no part in this, as no result may depend on them."""
     cdef cynorm_lrn_tile t
     if not wide(plan):
         return False
@@ -485,8 +486,8 @@ cdef bint in_trees(const plan_t *plan) noexcept nogil:
 
 
 cdef void cut_beside_windows(plan_t *plan, const cutting_t *c) noexcept nogil:
-    """Level 0, channels, where windows lie over space: whole runs of memory where the slab stays small, and a part for
-    each thread, at least, where the stream cannot be cut into as many."""
+    """Cut level 0, channels, where windows lie over space: whole runs of memory if the slab stays small, and at least
+    one part for each thread if the stream cannot be cut into as many."""
     cdef int64_t extent = plan.level[0].extent, pieces = 1
     if not c.whole:
         pieces = max(1, extent / max(VECTOR, SLAB / c.length))
@@ -498,7 +499,7 @@ cdef void cut_beside_windows(plan_t *plan, const cutting_t *c) noexcept nogil:
 
 
 cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
-    """A level without windows: as long as a run should be, but at least the wanted tiles."""
+    """Cut a level without windows: to the length that a run should have, but into at least the wanted tiles."""
     cdef int64_t extent = plan.level[which].extent, run, pieces, others = c.tiles * c.uncut
     cdef bint by_columns = which == 0 and c.by_columns
     if plan.streamed.extent == 1 and plan.tile.grouped < 0 and extent > 1:
@@ -511,7 +512,7 @@ cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
     if by_columns and plan.cached:
         pieces = column_parts(plan, others)
     elif pieces * others < plan.wanted:
-        # first a part of the channels for each thread: runs of all would have all threads at work in each plane
+        # first a part of the channels for each thread: with runs of all channels, all threads would work in each plane
         if which == 0 and plan.overwritten < 0 and not by_columns and others < plan.team:
             cut_stream(plan, ceil_div(plan.team, others), 6)
             c.tiles *= plan.cuts[3]
@@ -526,7 +527,7 @@ cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
 
 
 cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
-    """Levels without windows, then those with, are halved until what a tile keeps is no more."""
+    """Halve levels without windows, then those with windows, until a tile keeps no more than is allowed."""
     cdef int64_t window
     cdef int i
     for i in range(2, -1, -1):
@@ -543,7 +544,7 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
 
 
 cdef bint transposes(const plan_t *plan) noexcept nogil:
-    """Whether windows lie along the stream alone, and tensors in different orders: kernels transpose one run a slab."""
+    """Whether windows lie only along the stream, and tensors differ in order: kernels transpose one run a slab."""
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype)
     cdef const axis_t *row = &plan.level[0]
     if (not plan.streamed.windowed or plan.tile.windows > 0 or plan.streamed.extent > CYNORM_TRANSPOSED_MOST
@@ -554,8 +555,8 @@ cdef bint transposes(const plan_t *plan) noexcept nogil:
 
 
 cdef int64_t cut_to_copies(plan_t *plan) noexcept nogil:
-    """Planes that kernels copy to parts of as many rows as these take, or, down to two windows, as scratch holds; of as
-    many channels as are a line, where these follow on in some tensor. How many channels; 0 where nothing is copied."""
+    """Cut planes that kernels copy to parts of as many rows as kernels take or, down to two windows, as scratch holds;
+    to a line of channels, where these follow on in some tensor. Returns how many channels; 0 if nothing is copied."""
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype), row = plan.level[0].extent * itemsize
     cdef int64_t parts = ceil_div(plan.streamed.extent, max(1, CYNORM_COPIED_PLANE / row))
     cdef int64_t planes = LINE / itemsize if contiguous(&plan.level[1], itemsize, OMEGA) else 1
@@ -577,8 +578,8 @@ cdef int64_t cut_to_copies(plan_t *plan) noexcept nogil:
 
 
 cdef void choose_cuts(plan_t *plan) noexcept nogil:
-    """How large a tile is. A windowed axis is cut only where scratch or balance asks for it, and in place only for
-    scratch, its parts one after another: each overwrites what its neighbour still has to read."""
+    """How large a tile is. A windowed axis is cut only where scratch or balance asks for it; in place, only for
+    scratch, and its parts follow one another, as each overwrites what its neighbour still has to read."""
     cdef int i, taken_by
     cdef bint beside
     cdef cutting_t c
@@ -597,10 +598,10 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     plan.tile.trees = in_trees(plan)
     taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
     c.by_columns = taken_by == CYNORM_LRN_COLUMNS
-    # channels of pixels: what takes cut ones is several times as slow, or has dst leave by parts of lines
+    # channels of pixels: loops that take cut ones are several times as slow, or let dst leave by parts of lines
     c.whole = taken_by == CYNORM_LRN_CHANNELS and not too_much_scratch(plan, SCRATCH_MOST)
     beside = not plan.level[0].windowed and c.length > 1
-    # parts as short as two narrow windows, more of which is worked on twice, where threads would write to one line
+    # parts as short as two narrow windows, though more is done twice then, where threads would write to the same line
     c.windows = 2 if beside and plan.cached and not wide(plan) and not begins_at_lines(plan) else 4
     if beside:
         cut_beside_windows(plan, &c)
@@ -694,8 +695,8 @@ cdef bint maybe_by_blocks(const plan_t *plan) noexcept nogil:
 
 cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int half,
                              int *order, plan_t *plan) noexcept nogil:
-    """As make_plan. Bit `half` of *order is maybe_by_blocks of the forward that makes omega; what a backward without it
-    would sum in another order is not used, so that both have the same bits."""
+    """As make_plan. Bit `half` of *order is maybe_by_blocks of the forward that makes omega, which is not used where a
+    backward without it would sum in another order, so that both have the same bits."""
     cdef const cynorm_tensor *without[VIEWS]
     cdef plan_t other
     cdef int i
@@ -713,7 +714,7 @@ cdef void make_plan_of_order(const cynorm_lrn *p, const cynorm_tensor *const *vi
 
 
 cdef bint rows_end_in_padding(const cynorm_tensor *const *views, const plan_t *plan) noexcept nogil:
-    """Whether what follows the channels of a block, or of its part that exists, follows each row of a tile: none is in
+    """Whether each row of a tile is followed by what follows a block's channels, or those that exist: no row is in
     groups."""
     cdef const cynorm_tensor *dst = views[DST]
     cdef int64_t size = cynorm_itemsize(dst.dtype)
@@ -733,11 +734,11 @@ cdef void reach(const axis_t *axis, int64_t begin, int64_t count, int64_t before
 cdef void shift(cynorm_lrn_tile *t, const axis_t *axis, int64_t by) noexcept nogil:
     cdef int i
     for i in range(VIEWS):
-        t.view[i].data += by * axis.stride[i]  # of what is absent, NULL, 0
+        t.view[i].data += by * axis.stride[i]  # absent tensors: NULL, 0
 
 
 cdef inline int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, int64_t part) noexcept nogil:
-    """The tile is of that part of a level; where it begins."""
+    """Set the tile to this part of a level; returns where the part begins."""
     cdef int64_t at = part * plan.cut[which], extent = plan.level[which].extent
     t.count[which] = min(plan.cut[which], extent - at)
     if which == 0 and plan.cut[0] * cynorm_itemsize(t.src.dtype) >= LINE:
@@ -749,7 +750,7 @@ cdef inline int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, 
 
 
 cdef int64_t reach_before(const plan_t *plan, const axis_t *axis) noexcept nogil:
-    """How far what a part of a level reads reaches before it."""
+    """How far a part of a level reads before its beginning."""
     return entries_of(plan, axis.left + axis.right if plan.backward else axis.left)
 
 
@@ -788,8 +789,8 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
 
 
 cdef void run_parts(const plan_t *plan, const cynorm_lrn_tile *whole, int which, char *kept) noexcept nogil:
-    """The tile, of levels up to `which` whole; of one in order, each part beside what the last one's edge was, a strip
-    of memory whose results are kept aside meanwhile."""
+    """Run the tile, whose levels up to `which` are whole; of a level in order, each part beside the original edge of
+    the last part: a strip of memory whose results are kept aside meanwhile."""
     cdef cynorm_lrn_tile t
     cdef strip_t strip
     cdef char *originals[2]
@@ -820,7 +821,7 @@ cdef void run_parts(const plan_t *plan, const cynorm_lrn_tile *whole, int which,
 
 
 cdef strip_t strip_before(const plan_t *plan, const cynorm_lrn_tile *t, int which) noexcept nogil:
-    """What the tile reads of the part before it along a level, and that part has overwritten."""
+    """What the tile reads of the part before it along a level, which that part has overwritten."""
     cdef const cynorm_lrn_view *view = &t.omega if plan.overwritten == OMEGA else &t.dst
     cdef strip_t s
     cdef int i
@@ -831,7 +832,7 @@ cdef strip_t strip_before(const plan_t *plan, const cynorm_lrn_tile *t, int whic
     for i in range(3):
         s.count[i] = plan.level[i].extent if i < which and in_order(plan, i) else t.count[i]
         s.stride[i] = view.stride[i]
-    if t.grouped >= 0:              # the stream is of that level
+    if t.grouped >= 0:              # the stream is along that level
         s.count[t.grouped] *= s.count[3]
         if t.end == t.extent:
             s.count[t.grouped] -= plan.cut[t.grouped] - t.last_group
@@ -845,7 +846,7 @@ cdef strip_t strip_before(const plan_t *plan, const cynorm_lrn_tile *t, int whic
 
 
 cdef void exchange(const strip_t *s, int64_t offset, char *kept, bint both) noexcept nogil:
-    """Copy the strip so many bytes further on aside, or exchange it for what is there."""
+    """Copy aside the strip that lies `offset` bytes further on, or exchange it with what is kept there."""
     cdef char element[8]
     cdef int64_t a, b, c, _
     cdef char *p
@@ -863,7 +864,7 @@ cdef void exchange(const strip_t *s, int64_t offset, char *kept, bint both) noex
 
 
 cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept nogil:
-    """Behind a tile's rows, or, where they are of blocks, at the end of those of the last one."""
+    """Behind a tile's rows or, where rows are of blocks, at the end of the rows of the last block."""
     cdef int64_t size = cynorm_itemsize(t.dst.dtype), nbytes = plan.padding * size, v, i, j
     cdef int64_t count[3]
     cdef int64_t first = t.count[1] - 1 if plan.joint else 0
@@ -879,7 +880,7 @@ cdef void clear_padding(const plan_t *plan, const cynorm_lrn_tile *t) noexcept n
 
 
 cdef int64_t strips_bytes(const plan_t *plan) noexcept nogil:
-    """Of the strips kept aside, two for each level whose parts are in order."""
+    """Bytes of the strips kept aside: two for each level whose parts are in order."""
     cdef cynorm_lrn_tile t
     cdef int64_t nbytes = 0
     cdef int i
@@ -893,8 +894,8 @@ cdef int64_t strips_bytes(const plan_t *plan) noexcept nogil:
 
 
 cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
-    """What any tile needs: the last along a level may be narrower, and so packed, or of another loop, which may ask
-    whether others are before it."""
+    """The scratch that any tile needs: the last one along a level may be narrower, and so packed or taken by another
+    loop, which may ask whether other tiles are before it."""
     cdef cynorm_lrn_tile t
     cdef size_t most = 0
     cdef int narrower, i, cut = (plan.cuts[0] > 1) | (plan.cuts[1] > 1) << 1 | (plan.cuts[2] > 1) << 2
@@ -951,7 +952,7 @@ cdef int run_share(const plan_t *plan, const tasks_t *tiles, int me, int team) n
 
 cdef int run_half(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, int half, int *order,
                   int64_t padding, bint *cleared) noexcept nogil:
-    """A problem, or one of its halves; whether that left zeros in `padding` channels behind its own."""
+    """Run a problem, or one of its halves; `cleared`: whether it left zeros in `padding` channels behind its own."""
     cdef plan_t plan
     make_plan_of_order(p, views, backward, team, half, order, &plan)
     cleared[0] = padding and rows_end_in_padding(views, &plan)
@@ -970,7 +971,7 @@ cdef int lrn_run(const cynorm_lrn *p, const cynorm_tensor *const *views, bint ba
     if nbytes == 0:
         return 0
     team = team_size(num_threads, nbytes)
-    # within channel, the channels of the last block that exist are a problem of their own
+    # within channel, the existing channels of the last block are a problem of their own
     for half in range(halves):
         last = half == halves - 1
         first = views[SRC].shape[1] - 1 if half else 0
@@ -1043,7 +1044,7 @@ cdef class Problem:
         return f"lrn_{region}:{plan.traversal.decode()}:{short_name(t.dtype)}:{isa()}"
 
     def forward(self, owner, src, out, given_workspace, num_threads):
-        """`owner` is the LRN, of which a workspace remembers that it was filled by it."""
+        """`owner` is the LRN: a workspace remembers which one filled it."""
         cdef Workspace workspace = checked_workspace(given_workspace)
         cdef cynorm_tensor s, d, w
         cdef const cynorm_tensor *views[VIEWS]

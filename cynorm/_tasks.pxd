@@ -77,7 +77,7 @@ cdef inline void close_tasks(tasks_t *tasks) noexcept nogil:
 
 
 cdef inline int64_t next_task(const tasks_t *tasks, int phase, int me, int team, int *passed) noexcept nogil:
-    """A task that no one has begun, or -1; *passed, of this thread, begins at 0: shares that have none left. Phases
+    """A task that no one has begun, or -1; *passed, how many shares this thread found empty, begins at 0. Phases
     after the first go through a share from its end: what came last is still in the cache."""
     cdef int64_t begin, end, task
     cdef int owner

@@ -155,10 +155,10 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False
 
 
 cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src):
-    """Likewise from what goes with src: of reals, or of its own dtype, but for int8."""
+    """Likewise from what goes with src: of reals, or of src's own dtype, unless that is int8."""
     cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
     cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
-    if (isinstance(obj, (list, tuple)) or cnp.PyArray_NDIM(a) == 0) and a.dtype.kind in "if":  # Python's have no size
+    if (isinstance(obj, (list, tuple)) or cnp.PyArray_NDIM(a) == 0) and a.dtype.kind in "if":  # Python's are of no size
         a = a.astype(real_dtype(src.dtype))
     t.dtype = code_of(a)
     if t.dtype != real and (t.dtype != src.dtype or t.dtype == CYNORM_S8):
@@ -178,7 +178,7 @@ cdef int refuse_masked(str name) except -1:
 
 
 cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
-    """Fill t, but for its dtype, from a, and return that."""
+    """Fill t, except its dtype, from a, and return a."""
     cdef int i
     if masked(a):
         refuse_masked(name)
@@ -198,7 +198,7 @@ cdef int refuse_dtype(object array, str name, bint integers) except -1:
 
 
 cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=False):
-    """Fill t from whatever is to be written to and return an array of its memory (itself, where it is one)."""
+    """Fill t from out, which is to be written to, and return an array of its memory (itself, where it is one)."""
     if not isinstance(out, cnp.ndarray):
         out = as_array(out, name, True)
     describe(out, name, t, integers)
@@ -209,7 +209,7 @@ cdef object describe_output(object out, str name, cynorm_tensor *t, bint integer
 
 
 cdef bint interleaved(object array) except -1:
-    """Whether elements lie apart though strides do not step over smaller ones. Too many are not looked at: no."""
+    """Whether elements lie apart although strides do not step over smaller ones; no, if too many to be looked at."""
     if array.size > MOST_INTERLEAVED:
         return False
     offsets = np.zeros(1, np.int64)
@@ -261,7 +261,7 @@ cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm
 
 
 cdef object output_like(object out, str name, object array, const cynorm_tensor *src, cynorm_tensor *t):
-    """Fill t from where to write what is like src: `out` or, where that is None, a new array in the memory order of
+    """Fill t from where to write a tensor like src: `out` or, where that is None, a new array in the memory order of
     `array`, which is src. Returns an array of that memory."""
     if out is None:
         return empty_like(array, t)
@@ -336,7 +336,7 @@ cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept n
 
 
 cdef void bounds(cnp.ndarray a, char **low, char **high) noexcept:
-    """From where to where an array's memory reaches; NULL, both, where it has no elements."""
+    """Where an array's memory begins and ends; both NULL where it has no elements."""
     cdef int64_t reach
     cdef int axis
     low[0] = <char *>cnp.PyArray_DATA(a)
@@ -384,7 +384,7 @@ cdef str describe_memory(object array):
 
 cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1:
     """Of arrays (None: absent), the first of which are inputs: refuse an output that shares memory with
-    another, other than being an input."""
+    another, unless it is an input itself."""
     cdef char *low[MOST_ARRAYS]
     cdef char *high[MOST_ARRAYS]
     cdef int count = len(arrays), i, j
@@ -428,10 +428,10 @@ cdef object kinds(tuple arrays):
 
 
 def checked(tuple names not None, int outputs, tuple optional not None=(), tuple apart not None=()):
-    """Decorate ``check(arrays, *attributes)``, which looks at no more of its arrays than dtypes and shapes:
+    """Decorate ``check(arrays, *attributes)``, which looks only at the dtypes and shapes of its arrays:
     it runs once for each kind of them, and what it returned is remembered. Each must be an array, or None
     where its name is among `optional`. The last ones are outputs: they must be writable and share no memory,
-    but they may be an input itself, unless the places of both are a pair of `apart`."""
+    but each may be an input itself, unless the places of both are a pair of `apart`."""
     cdef int inputs = len(names) - outputs
 
     def decorate(check):
@@ -445,7 +445,7 @@ def checked(tuple names not None, int outputs, tuple optional not None=(), tuple
             if kind is not None:
                 try:
                     result = remembered.get(key, remembered)
-                except (TypeError, ValueError):  # what cannot be hashed: check says what is wrong with it, if it is
+                except (TypeError, ValueError):  # what cannot be hashed: check says what is wrong, if anything is
                     kind = None
             if result is remembered:
                 for i, array in enumerate(arrays):
@@ -476,7 +476,7 @@ def checked(tuple names not None, int outputs, tuple optional not None=(), tuple
 
 def remembered(make):
     """Decorate ``make(...)``, which makes an operator of its parameters: equal ones of equal types share one.
-    What cannot be hashed is left to `make`, which says what is wrong with it, if it is."""
+    What cannot be hashed is left to `make`, which says what is wrong with it, if anything is."""
     cached = lru_cache(maxsize=256, typed=True)(make)
 
     @wraps(make)
@@ -491,7 +491,7 @@ def remembered(make):
 
 
 def keyword_arguments(tuple keywords not None, tuple arrays not None, int plain_ndim, int block):
-    """Arrays by keyword; those of so many dimensions, (N, C, ...), as (N, C / block, ..., block)."""
+    """Arrays by keyword; those of plain_ndim dimensions, (N, C, ...), as (N, C / block, ..., block)."""
     cdef dict arguments = {}
     cdef int i
     for i in range(len(keywords)):
@@ -538,7 +538,7 @@ cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, in
 
 
 cdef void zero_elements(const cynorm_tensor *t, int axis, char *p) noexcept nogil:
-    """Those along this axis and the following ones, from p on."""
+    """Zero the elements along this axis and the following ones, from p on."""
     cdef int64_t itemsize = cynorm_itemsize(t.dtype), i
     if axis == t.ndim:
         memset(p, 0, itemsize)

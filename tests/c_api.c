@@ -216,8 +216,8 @@ static PyObject *batch_norm_statuses(PyObject *self, PyObject *args) {
     return list;
 }
 
-/* Of an operator whose activation has these parameters and not its own; without channels where `data` is not, without running
- * statistics where momentum is 3. */
+/* Of an operator whose activation has this parameter in place of its own; without channels if `data` is 0, without running
+ * statistics if momentum is 3. */
 static long parameter_status(cynorm_bn_pass kind, cynorm_activation activation, double momentum, double parameter, int data) {
     float memory[16] = {0}, out[16], vector[4] = {0}, running[4] = {0};
     int64_t shape[4] = {1, data ? 4 : 0, 2, 2};
@@ -250,8 +250,8 @@ static PyObject *parameter_statuses(PyObject *self, PyObject *args) {
                          parameter_status(CYNORM_BN_FORWARD_INFERENCE, CYNORM_TANH, 0.1, infinite, 1));
 }
 
-/* int8_inference(activation, src, dst, mask, value): both of int8, bytes, and reals, of one shape but for the mask; mean 3 and
- * variance 4. */
+/* int8_inference(activation, src, dst, mask, value): src and dst of int8, mask of bytes, value of reals, all of one shape but for
+ * the mask; mean 3 and variance 4. */
 static PyObject *int8_inference(PyObject *self, PyObject *args) {
     PyObject *given;
     Py_buffer src, dst, mask, value;

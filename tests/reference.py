@@ -47,7 +47,7 @@ def ulp(value, dtype):
 def tolerance(expected, magnitude, dtype, ulps):
     """`ulps` of `magnitude` in the type computed in; half types, rounded once more, 1 ulp of their own.
 
-    Where terms of that magnitude cancel, what half types are computed in bounds them too.
+    Where terms of that magnitude cancel, the type that half types are computed in bounds them too.
     """
     computed = ulps * ulp(magnitude, compute_dtype(dtype))
     if dtype.itemsize == 2:
@@ -218,7 +218,7 @@ def lrn_backward_terms(
     left, right = window_reach(local_size, window)
     axes = window_axes(src.ndim, region)
     with np.errstate(all="ignore"):
-        exponent = -omega.dtype.type(beta) - 1  # of which double would round
+        exponent = -omega.dtype.type(beta) - 1  # which double would round
         summand = diff_dst * src * omega**exponent if dst is None else diff_dst * wide(dst) / omega
         first = diff_dst * omega**-beta
         second = coefficient * src * window_sum(summand, axes, right, left)

@@ -126,8 +126,8 @@ def assert_same_bits(got, expected, what="result"):
 
 
 def assert_same_windows(got, expected, local_size, what, terms=None):
-    """To the last bit; windows of 10 cells and more, which may be summed in another order in another layout, within twice the 4
-    ulp that each may be wrong by, of the largest of `terms` where these cancel."""
+    """To the last bit; windows of 10 cells and more, which another layout may sum in another order, within twice the 4 ulp that
+    each may be wrong by, of the largest of `terms` where these cancel."""
     if local_size < 10:
         assert_same_bits(got, expected, what)
     else:
@@ -162,7 +162,7 @@ def shapes_to_transpose(draw):
 
 @st.composite
 def gapped_problems(draw, count):
-    """A shape, axes that are reduced, and memories of so many arrays, which have gaps on either side of rows of any length, or
+    """A shape, axes that are reduced, and memories of `count` arrays, which have gaps on either side of rows of any length, or
     are reversed; often all alike, as slices of tensors are."""
     row = draw(st.integers(1, 20) | st.sampled_from((33, 64, 100, 515)))
     rows = draw(st.integers(1, 12) | st.sampled_from((63, 64, 70, 150)))

@@ -87,7 +87,7 @@ class Case:
 
 
 def assert_statistics(case, mean, variance):
-    """Mean and variance are within 2 ulp of the oracle's; the mean of float64, 2 ulp of what is averaged."""
+    """Mean and variance are within 2 ulp of the oracle's; the mean of float64, within 2 ulp of what is averaged."""
     src = case.canonical(case.src)
     expected_mean, expected_variance = reference.batch_norm_statistics(src, case.axes)
     dtype = reference.compute_dtype(case.dtype)
@@ -456,7 +456,7 @@ def test_wide_images_of_small_planes(channels, elements, isa):
 @pytest.mark.parametrize("layout", ["nChw8c", "nChw16c"])
 @pytest.mark.parametrize("varies", [(4,), (0, 1, 4), (1, 3, 4), (1,), (0, 1, 2, 3, 4), (1, 4)], ids=str)
 def test_padding_where_parameters_vary_along_any_axes(varies, layout, isa):
-    """Inference leaves zeros in the padding, and there alone, whatever its parameters are constant along."""
+    """Inference leaves zeros in the padding, and only there, whichever axes its parameters are constant along."""
     case = Case((2, 20 if layout == "nChw16c" else 12, 2, 3), FLOAT32, layout)
     shape = [extent if axis in varies else 1 for axis, extent in enumerate(case.src.shape)]
     mean, variance, scale, shift = case.rng.uniform(1, 2, (4, *shape)).astype(np.float32)
@@ -649,7 +649,7 @@ def test_activation_forward(name, parameters, dtype):
 @each_dtype
 @pytest.mark.parametrize("layout", ["NCW", "NWC"])
 def test_gradients_of_an_infinite_mean(layout, dtype, isa):
-    """Elements that a last vector does not have add nothing."""
+    """Elements missing from a last vector add nothing."""
     for width in (1, 3, 8, 15, 16, 17, 33):
         src = np.ones((1, 1, width) if layout == "NCW" else (1, width, 1), dtype)
         gradients = cynorm.BatchNorm(layout=layout).backward_inference(src, src, [np.inf], [1.0], [1.0])
@@ -753,7 +753,7 @@ def test_activation_names():
 
 
 def test_shrink_of_a_negative_threshold():
-    """Where both conditions hold, it is that of x > threshold that counts."""
+    """Where both conditions hold, that of x > threshold counts."""
     src = np.array([-3.0, -1.0, 0.0, 1.0, 3.0]).reshape(1, 1, 5)
     shrink = cynorm.Activation("shrink", bias=0.25, threshold=-2.0)
     dst = cynorm.BatchNorm(epsilon=0.0, layout="NCW", activation=shrink).forward_inference(src, np.zeros(1), np.ones(1))
@@ -826,7 +826,7 @@ def test_empty_data_leaves_running_statistics():
 
 
 def test_empty_data_of_many_channels():
-    """There is nothing to do, nor to keep for channels: of so many, 40 bytes for each would be more than 64 bits count."""
+    """There is nothing to do, nor to keep for channels: 40 bytes for each of so many would be more than 64 bits count."""
     channels = 461168601842738790
     zeros = np.broadcast_to(np.float32(0), (channels,))
     bn, src = cynorm.BatchNorm(layout="NC"), np.empty((0, channels), np.float32)
@@ -934,7 +934,7 @@ def test_diff_add_in_a_given_array(layout, shape, activation, training):
 @pytest.mark.parametrize("activation", [None, "relu"])
 @pytest.mark.parametrize("shape", [(2, 2, 3, 5, 8), (5, 3, 40, 41, 16)], ids=str)
 def test_padding_of_both_gradients_is_zero(shape, activation, blocks_last):
-    """Whatever stands in that of the inputs, and wherever blocks lie."""
+    """Whatever the padding of the inputs holds, and wherever blocks lie."""
     rng, channels = np.random.default_rng(0), shape[1] * shape[-1] - 3
     src, add, diff_dst, out, out_add = (np.empty(shape, np.float32) for _ in range(5))
     if blocks_last:
@@ -1063,7 +1063,7 @@ def inference(case, src, again, diff_dst, add, outs):
 @pytest.mark.parametrize("dtype", [*reference.DTYPES, np.dtype(np.int8)], ids=str)
 @given(gapped_problems(4))
 def test_rows_with_gaps_give_the_same_bits(dtype, activation, problem):
-    """Slices, whatever rows they leave: each array is its own, or all are alike."""
+    """Slices, whatever rows they leave: of each array in its own way, or of all alike."""
     shape, axes, memories = problem
     case = Case(shape, dtype if dtype != np.int8 else FLOAT32, axes=axes, activation=activation)
     case.dtype = dtype
@@ -1161,7 +1161,7 @@ def test_statistics_of_padding_are_zero(shape, dtype):
 
 @each_dtype
 def test_every_length_of_several_rows(dtype):
-    """Rows whose elements have a statistic each, of several blocks: those may fill the vectors of their sums, or not."""
+    """Rows of several blocks, whose elements have a statistic each: they may fill the vectors of their sums, or not."""
     for blocks, extent in itertools.product((2, 3, 5), (*range(1, 18), 23, 31, 32, 33)):
         case = Case((3, blocks, extent), dtype, axes=(0,))
         case.src = np.concatenate((case.src, case.src), axis=2)[:, :, :extent]  # so that blocks do not follow on
@@ -1285,7 +1285,7 @@ def test_mixed_blocks_past_the_cache(dtype, memories, activation, block, isa):
 @each_dtype
 @pytest.mark.parametrize("last", [False, True], ids=["from channels first", "from channels last"])
 def test_transposed_past_the_cache(dtype, last):
-    """Of so large a tensor, what is transposed on its way out bypasses the cache by whole lines."""
+    """In so large a tensor, results that are transposed on their way out bypass the cache by whole lines."""
     axes = (0, 2, 3, 1), (0, 1, 2, 3)
     case = Case((3, 53, 203, 211), dtype)
     dense = case.src, case.diff_dst, case.add
@@ -1308,7 +1308,7 @@ def test_transposed_past_the_cache(dtype, last):
     ids=str,
 )
 def test_slabs_of_several_groups_past_the_cache(shape, order, isa):
-    """What one leaves of a line is put there by the next, though that have one group left."""
+    """What one slab leaves of a line is put there by the next, even if that has one group left."""
     case = Case(shape, FLOAT32, axes=(1, 2))
     dense = case.src, case.diff_dst, case.add
     expected = inference(case, dense[0], *dense, (None, None, None))
@@ -1581,7 +1581,7 @@ def test_wide_rows(dtype, channels, rows):
 @pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
 @pytest.mark.parametrize("shape", [(7, 2500), (61, 60)], ids=["wide", "short"])
 def test_rows_past_the_cache(shape, dtype, relu):
-    """Wide rows, which are taken whole there, and short ones, of which fewer are staged, have the bits of those in the cache."""
+    """Wide rows, taken whole there, and short ones, of which fewer are staged, have the bits of those in the cache."""
     case = Case(shape, dtype, "NC", activation="relu" if relu else None)
     statistics = case.operator.forward_training(case.src, case.scale, case.shift)[1:]
     expected_workspace, workspace = cynorm.Workspace(), cynorm.Workspace()
@@ -1611,7 +1611,7 @@ def test_rows_past_the_cache(shape, dtype, relu):
     ("nChw16c", 48, (12, 13), True), ("nChw8c", 24, (12, 16), False),
 ])  # fmt: skip
 def test_results_that_begin_anywhere_past_the_cache(layout, channels, plane, relu, dtype):
-    """They leave by whole lines there, whatever element of one they begin at, and nothing beside them is written."""
+    """They leave by whole lines there, whichever element of a line they begin at, and nothing beside them is written."""
     images = math.ceil(26e6 / (2 * dtype.itemsize * channels * math.prod(plane)))
     case = Case((images, channels, *plane), dtype, layout, activation="relu" if relu else None)
     add = {"add": case.add} if relu else {}
@@ -1641,7 +1641,7 @@ def test_results_that_begin_anywhere_past_the_cache(layout, channels, plane, rel
 @each_dtype
 @pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
 def test_channels_that_are_summed_while_others_leave(relu, dtype):
-    """Past the cache, and in place, where they are not, are the same to the last bit; so are they on any number of threads."""
+    """Past the cache they have the bits that they have in place, where they are not summed so, and on any number of threads."""
     plane, channels = (41, 53), 45
     images = math.ceil(26e6 / (2 * dtype.itemsize * channels * math.prod(plane)))
     case = Case((images, channels, *plane), dtype, activation="relu" if relu else None)
@@ -1695,7 +1695,7 @@ def test_pieces_shorter_than_what_is_before_a_line_past_the_cache(cut_by, plane,
 @each_dtype
 @pytest.mark.parametrize("channels", [8, 16, 32, 64])
 def test_images_that_begin_anywhere_past_the_cache(channels, dtype):
-    """Images apart by no whole number of lines, each of whose rows follow one another."""
+    """Images that are no whole number of lines apart, the rows of each following one another."""
     pixels = 61
     images = math.ceil(26e6 / (2 * dtype.itemsize * channels * pixels))
     case = Case((images, channels, pixels), dtype, "NWC")

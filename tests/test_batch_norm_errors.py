@@ -229,7 +229,7 @@ def test_subclasses_of_operators_that_all_are_equal():
 
 
 def test_lists_become_parameters_of_the_dtype_that_is_due():
-    """Numbers of Python's have no size of their own; what has a wrong one is told the right one."""
+    """Python's numbers have no size of their own; whatever has a wrong one is told the right one."""
     for dtype, allowed in (("f4", "float32"), ("f8", "float64"), ("f2", "float32 or src's own dtype")):
         src = np.arange(192, dtype=dtype).reshape(SHAPE)
         real = "f8" if dtype == "f8" else "f4"
@@ -425,7 +425,7 @@ def test_outputs_of_parameters(method):
 
 
 def test_numbers_of_features_are_no_epsilon():
-    """PyTorch's first argument: epsilon is by its name alone."""
+    """PyTorch's first argument: epsilon is given only by name."""
     refuses(TypeError, "positional", call=lambda: cynorm.BatchNorm(64))
 
 
@@ -508,7 +508,7 @@ def test_gradients_of_padded_blocks_are_as_long_as_their_parameters():
 
 
 def test_shift_is_that_of_the_forward_call():
-    """With a workspace what it has become since does not matter, whatever the workspace keeps."""
+    """With a workspace, what the shift has become since does not matter, whatever the workspace keeps."""
     src, diff_dst = np.random.default_rng(0).standard_normal((2, *SHAPE)).astype(np.float32)
     bn, shift = cynorm.BatchNorm(activation="tanh"), vector(fill=2)
     for cache in ("auto", "always"):
@@ -640,7 +640,7 @@ def test_workspace_nbytes_of_a_kind_of_call():
 
 
 def test_shapes_that_one_kept_axis_allows():
-    """Where one axis is kept, a parameter may have that one alone, and the message says so."""
+    """Where one axis is kept, a parameter may have only that axis, and the message says so."""
     bn = cynorm.BatchNorm(axes=(0, 2, 3))
     for shape in SHAPE[1:2], (1, SHAPE[1], 1, 1):
         bn.forward_training(array(), np.ones(shape, np.float32))

@@ -391,7 +391,7 @@ def test_turns_are_paired():
 
 
 def test_any_may_follow_any():
-    """Rounds differ in their order: else one would always find in the caches what the same other one has left."""
+    """Rounds differ in their order: else each would always find in the caches what the same other one has left."""
     calls = []
     runs = {name: lambda name=name: calls.append(name) for name in "abc"}
     measure.take_turns(runs, 1.0, rounds=50, flush=lambda: None)

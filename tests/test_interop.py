@@ -137,7 +137,7 @@ def test_read_only_memory_is_read_and_not_written():
 
 
 def test_memory_that_does_not_say_so_is_not_written():
-    """Before DLPack 1.0 exporters had no word for memory that must not change, and JAX and TensorFlow use that still."""
+    """Before DLPack 1.0, exporters had no word for memory that must not change; JAX and TensorFlow still use that version."""
     bn, unversioned = cynorm.BatchNorm(), DLPack(SRC.copy(), versioned=False)
     running = DLPack(np.zeros(8, np.float32), versioned=False)
     np.testing.assert_array_equal(LRN.forward(unversioned), LRN.forward(SRC))

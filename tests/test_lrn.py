@@ -239,7 +239,7 @@ def test_extents_of_one_in_any_order(layout, region):
 @pytest.mark.parametrize("layout", ["NHWC", "nChw8c", "nChw16c"])
 @pytest.mark.parametrize("channels", [1, 5, 16, 31, 40, 100])
 def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dtype):
-    """Windows over channels that lie side by side, those that registers hold and wider, as over channels of planes."""
+    """Windows over channels that lie side by side, held by registers or wider, give the bits of channels of planes."""
     rng = np.random.default_rng(0)
     plain = [random_values(rng, (2, channels, 2, 3), dtype, "wide") for _ in range(3)]
     src, diff_dst, dst = (np.ascontiguousarray(from_canonical(a, layout, padding=np.nan)) for a in plain)
@@ -266,7 +266,7 @@ def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dty
     ("NHWC", "within_channel", (1, 37, 19, 35)),
 ])  # fmt: skip
 def test_windows_have_the_same_bits_with_omega_kept(layout, region, shape, dtype):
-    """Every window, with a workspace that keeps omega, which another loop computes, and without."""
+    """Every window, with and without a workspace that keeps omega, which another loop computes."""
     src, diff_dst = (np.ascontiguousarray(array) for array in draw_pair(shape, dtype, layout, kind="wide"))
     channels = channels_argument(layout, shape[1])
     for local_size in range(2, 42):
@@ -290,7 +290,7 @@ def test_every_width(width, region):
 @each_dtype
 @pytest.mark.parametrize("shape", [(3, 37, 2, 1), (40, 18, 1, 2), (2, 300, 2, 3), (17, 100, 2, 2), (2, 4200, 2, 2)], ids=str)
 def test_small_planes(shape, dtype):
-    """Channels of few pixels are all in one slab: with what larger planes have, in place and sliced as well."""
+    """Channels of few pixels are all in one slab, with the results that larger planes have, also in place and sliced."""
     src, diff_dst = draw_pair(shape, dtype)
     larger = [np.zeros((*shape[:3], shape[3] + 9), dtype) for _ in range(2)]
     wider = [np.zeros((shape[0], shape[1] + 3, *shape[2:]), dtype) for _ in range(2)]
@@ -317,7 +317,7 @@ def test_small_planes(shape, dtype):
 @pytest.mark.parametrize("layout", ["NHWC", "nChw16c"])
 @each_dtype
 def test_planes_of_channels(layout, dtype, local_size, isa):
-    """Windows over rows and pixels of a plane, whose kernel for channels innermost is another than for plain memory."""
+    """Windows over rows and pixels of a plane, for which channels innermost have another kernel than plain memory."""
     shape = (2, 36, 11, 9)
     parameters = {"alpha": 2.0, "local_size": local_size, "region": "within_channel"}
     check(shape, dtype, layout, **parameters)
@@ -370,7 +370,7 @@ def test_narrow_last_tile(channels, size):
 @pytest.mark.parametrize("layout", ["NHWC", "NCDHW"])
 @pytest.mark.parametrize("width", [55, 361])
 def test_bypassing_the_cache(width, layout, dtype):
-    """Of so large a tensor, dst is written past the cache by whole lines, but for those that two spans share."""
+    """The dst of so large a tensor is written past the cache by whole lines, except for those that two spans share."""
     shape = (1, 4_400_000 // (11 * width), 11, width)
     lrn = cynorm.LRN(5, 0.5, layout="NHWC")
     if layout == "NCDHW":
@@ -700,7 +700,7 @@ def test_any_mixture_of_orders_gives_the_same_bits(region, dtype, blocked, shape
     st.sampled_from(("out", "src", "diff_dst")),
 )
 def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, window, target):
-    """As a loop for all windows makes them, whose omega is kept, of dense arrays; in place and beside it."""
+    """They give what the loop for all windows, whose omega is kept, makes of dense arrays; in place and beside it."""
     lrn = cynorm.LRN(size, 0.5, region="within_channel", window=window)
     rng = np.random.default_rng(0)
     dense = [random_values(rng, shape, dtype, "wide") for _ in range(2)]
@@ -723,8 +723,8 @@ def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, win
 @pytest.mark.parametrize("size", [3, 4, 9, 15])
 @pytest.mark.parametrize("shape", [(1, 2, 70, 130), (1, 1, 190, 171), (2, 9, 66, 66), (1, 1, 90, 800), (1, 2, 281, 300), (1, 1, 45, 8192)], ids=str)
 def test_planes_that_are_copied(shape, size, dtype):
-    """Reversed, transposed, of every other element or of channels last: planes of any size, whole or by parts of their rows, cut for
-    any number of threads."""
+    """Reversed, transposed, of every other element or of channels last: planes of any size, whole or by parts of their rows,
+    cut for any number of threads."""
     lrn = cynorm.LRN(size, 0.5, region="within_channel")
     rng = np.random.default_rng(0)
     dense = [random_values(rng, shape, dtype) for _ in range(2)]
@@ -771,7 +771,7 @@ def test_pixels_as_rows_of_a_plane(dtype, shape, size, beta, offset, in_place):
 @pytest.mark.parametrize("last", [False, True], ids=["from channels first", "from channels last"])
 @pytest.mark.parametrize("slack", [0, 1], ids=["dense", "sliced"])
 def test_transposed_past_the_cache(slack, dtype, last):
-    """Of so large a tensor, what is transposed on its way out bypasses the cache by whole lines."""
+    """In so large a tensor, results that are transposed on their way out bypass the cache by whole lines."""
     shape = (3, 37, 203, 211)
     rng = np.random.default_rng(0)
     axes = (0, 2, 3, 1), (0, 1, 2, 3)
@@ -787,8 +787,8 @@ def test_transposed_past_the_cache(slack, dtype, last):
 
 @pytest.mark.parametrize("pixels", [2437, 2444, 2450])
 def test_pieces_of_transposed_planes_past_the_cache(pixels, isa):
-    """Whichever loops would serve the copies of a plane's pieces, whose rows are of different lengths: lines of dst that
-    two pieces share are whole."""
+    """Lines of dst that two pieces of a plane share are whole, whichever loops would serve the copies of the pieces,
+    whose rows are of different lengths."""
     rng = np.random.default_rng(0)
     dense = [rng.standard_normal((9, 40, pixels), dtype=np.float32) for _ in range(2)]
     src = place(dense[0], Memory((0, 2, 1), (1,) * 3))[0]
@@ -808,7 +808,7 @@ COLUMNS = [1, 2, 7, 8, 11, 12, 13, 16, 20, 22, 23, 24, 26, 28, 31, 44, 46, 64]
 @pytest.mark.parametrize("size", [3, 5, *range(6, 18)])
 def test_windows_over_any_number_of_slabs(size, beta, isa):
     """At either end of a column of slabs some of a loop's stages have no work, or all of them where slabs are few; a plane ends
-    with a part of a vector. What lies two elements apart goes by another loop, which sums alike."""
+    with a part of a vector. Elements that lie two apart go by another loop, which sums alike."""
     lrn = cynorm.LRN(size, 0.5, beta)
     for channels in COLUMNS:
         src, diff_dst = draw_pair((2, channels, 5, 9), np.dtype(np.float32))
@@ -826,8 +826,8 @@ def test_windows_over_any_number_of_slabs(size, beta, isa):
 @pytest.mark.parametrize("beta", [0.75, 0.5, 0.6])
 @pytest.mark.parametrize("size", [10, 11, 12, 13, 15, 17, 19, 21, 23, 25, 27, 29, 30, 31, 33])
 def test_windows_by_blocks_or_in_trees(size, beta, isa):
-    """Likewise, but that planes that are short, or do not lie as columns need them, are summed by blocks: what a workspace keeps
-    is by another loop, which sums alike."""
+    """Likewise, but planes that are short, or do not lie as columns need them, are summed by blocks; another loop, which sums
+    alike, makes what a workspace keeps."""
     lrn = cynorm.LRN(size, 0.5, beta)
     for channels in 16, 17, 18, 20, 22, 26, 28, 30, 32, 34, 36, 38, 44, 52, 66, 67:
         src, diff_dst = draw_pair((1, channels, 13, 21), np.dtype(np.float32))
@@ -846,7 +846,7 @@ def test_windows_by_blocks_or_in_trees(size, beta, isa):
 ])  # fmt: skip
 @pytest.mark.parametrize("shape", [(3, 64, 41, 39), (5, 96, 9, 37), (1, 96, 56, 57), (1, 120, 47, 143)], ids=str)
 def test_columns_of_many_threads(dtype, shape, size, isa):
-    """Threads have a part of all planes, or planes of their own; of the last plane, 21 parts, the last of which is one pixel."""
+    """Threads have a part of all planes, or planes of their own; of the last plane, 21 parts, the last one of one pixel."""
     lrn = cynorm.LRN(size, 0.5)
     src, diff_dst = draw_pair(shape, dtype)
     for run, tensors in (lrn.forward, (src,)), (lrn.backward, (diff_dst, src)):
@@ -861,7 +861,7 @@ def test_columns_of_many_threads(dtype, shape, size, isa):
     *((np.dtype(np.float32), size) for size in (3, 5, 7, 9, 11, 13, 15, 17, 23, 31)),
 ])  # fmt: skip
 def test_columns_past_the_cache(dtype, size, beta, isa):
-    """A dst that bypasses the cache is what it is within it, wherever its lines begin; in place it has no lines that bypass it."""
+    """A dst that bypasses the cache is the same as within it, wherever its lines begin; in place, no lines bypass it."""
     lrn = cynorm.LRN(size, 0.5, beta)
     images = 24 * 4 // dtype.itemsize
     src, diff_dst = draw_pair((images, 48, 41, 23), dtype)
@@ -881,7 +881,7 @@ def test_columns_past_the_cache(dtype, size, beta, isa):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_of_pixels(dtype, images, width, channels, size, beta, isa):
     """Channels of pixels are summed as planes are: by parts of rows where their sums do not fit a cache, by vectors that begin
-    at lines of dst, wherever these are, and are parts of two pixels then."""
+    at lines of dst, wherever these are, and are then parts of two pixels."""
     lrn, of_planes = (cynorm.LRN(size, 0.5, beta, region="within_channel", layout=layout) for layout in ("NHWC", "NCHW"))
     tensors = draw_pair((images, 23, width, channels), np.dtype(dtype))
     planes = [np.ascontiguousarray(tensor.transpose(0, 3, 1, 2)) for tensor in tensors]
@@ -925,7 +925,7 @@ def test_runs_of_channels(nbytes, channels, size, beta, dtype, isa):
 @pytest.mark.parametrize("channels", [32, 192, 528, 1040])
 @pytest.mark.parametrize("block", [8, 16])
 def test_blocks_of_channels(block, channels, size, beta, dtype, isa):
-    """Channels in blocks, which lie a multiple of 4 KB apart or not, are summed as those of a pixel that follow on are."""
+    """Channels in blocks, which lie a multiple of 4 KB apart or not, are summed like channels of a pixel that follow on."""
     blocked, channels_last = (cynorm.LRN(size, 0.5, beta, layout=layout) for layout in (f"nCw{block}c", "NWC"))
     for pixels in 67, 512:
         tensors = draw_pair((1, pixels, channels), dtype)
@@ -1053,7 +1053,7 @@ def status_kib(name):
 @each_long_axis
 @pytest.mark.parametrize("in_place", [False, True], ids=["to another", "in place"])
 def test_scratch_of_long_axes(layout, region, shape, size, in_place):
-    """However long they are: ten times as much is asked of a process that has no memory to spare."""
+    """However long they are: axes ten times as long are done by a process that has no memory to spare."""
     code = f"""if True:
         import numpy as np, cynorm, reference, strategies, test_lrn
         shape = tuple(10 * n if n == max({shape}) else n for n in {shape})
@@ -1316,7 +1316,7 @@ def test_powers_at_the_ends_of_the_range(dtype, isa):
     (np.float32, 1e7, 3.0), (np.float32, 1e5, 4.0), (np.float64, 1e60, 3.0), (np.float64, 1e43, 4.0),
 ])  # fmt: skip
 def test_powers_of_negative_sums(dtype, size, beta, isa):
-    """They have whole exponents alone, odd and even; what is out of range is so with src, too."""
+    """They have only whole exponents, odd and even; powers out of range are so with src, too."""
     src = np.linspace(size, 2 * size, 40, dtype=dtype).reshape(1, 1, 1, 40)
     parameters = {"local_size": 1, "alpha": -1.0, "beta": beta, "k": 0.0}
     dst = cynorm.LRN(**parameters).forward(src)

@@ -361,7 +361,7 @@ def test_workspace_type(workspace):
 
 
 def test_masked_arrays():
-    """A mask would be ignored; what else inherits from an array is one."""
+    """A mask would be ignored; anything else that inherits from an array is one."""
     lrn, right, masked, out = cynorm.LRN(), array(), np.ma.masked_array(array()), array(fill=7)
     refuses(TypeError, "src", "masked", call=lambda: lrn.forward(masked, out=out))
     refuses(TypeError, "src", "masked", call=lambda: lrn.backward(right, masked, out=out))
@@ -385,7 +385,7 @@ def test_lists():
 
 @pytest.mark.parametrize("value", [{}, {1.0}, object(), "abc", b"abc", iter([1.0])], ids=lambda value: type(value).__name__)
 def test_no_arrays(value):
-    """What NumPy makes an array without dimensions of is refused as what it is."""
+    """An object of which NumPy makes an array without dimensions is refused as what it is."""
     refuses(TypeError, f"src must be an array of numbers, got {type(value).__name__}",
             call=lambda: cynorm.LRN().forward(value))  # fmt: skip
 

@@ -67,7 +67,7 @@ def test_vectors_across_rows(width, size, dtype, layout):
     st.booleans(),
 )
 def test_wide_windows_in_any_order(region, dtype, shape, memories, size, supplied):
-    """Where the order of summation depends on how tensors lie, omega is of the one that backward would take without it."""
+    """Where the order of summation depends on how tensors lie, omega has the order that backward would take without it."""
     values = *(draw(shape, dtype, seed) for seed in range(3)), np.zeros(shape, dtype)
     src, diff_dst, dst, out = (place(array, memory)[0] for array, memory in zip(values, memories, strict=True))
     lrn = cynorm.LRN(size, 1.0, region=region)

@@ -337,7 +337,7 @@ def test_use_isa_restores_what_was_in_force():
 
 
 def runs_beside(call):
-    """Whether a thread that waits for the GIL gets it before some calls are over, though nothing takes it from who has it."""
+    """Whether a thread that waits for the GIL gets it before some calls are over, though nothing takes it from its holder."""
     interval, gate, done = sys.getswitchinterval(), threading.Lock(), []
     gate.acquire()
     other = threading.Thread(target=lambda: (gate.acquire(), done.append(True)))

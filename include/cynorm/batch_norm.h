@@ -10,15 +10,15 @@
  *
  * Statistics are sums over x - pivot and its square, the pivot being one element p of those summed. Then
  * (p - mean)^2 <= M * variance, so that the shift costs no more than log2 M bits, and a constant has variance
- * 0. Of many elements it is the median of three: sums of as many like terms lose digits as well, and with one
- * p far from all others both would cost too many. The pivot of bfloat16 is 0: a square has 16 bits, so that sums
+ * 0. Of many elements it is the median of three: sums of so many like terms lose digits as well, and with a
+ * p far from all others, both losses would cost too many. The pivot of bfloat16 is 0: a square has 16 bits, so that sums
  * over numbers of one sign within a factor of 2 are exact up to M = 2^35, and where any two are further apart,
  * mean^2 <= 8 M * variance.
  *
- * Sums are held in twice the precision: double for float, pairs of double for double. So are all their terms, but for
+ * Sums are held in twice the precision: double for float, pairs of double for double. So are all their terms, except for
  * gradients of half types, whose results have fewer bits: these take CYNORM_BN_RUN terms in reals at a time, d and
- * d * ((src - center) * norm), from which norm is taken again, so that no product overflows that the result has room for: rstd,
- * or the least normal number, whose reciprocal is finite.
+ * d * ((src - center) * norm), and norm is divided out afterwards, so that no product overflows that the result has room for.
+ * norm is rstd, or the least normal number, whose reciprocal is finite.
  *
  * The mean is kept as two reals: center is the high one, and src - center, which is exact where it matters, comes first;
  * the low one is part of bias and offset, and taken from diff_scale by way of diff_shift.
@@ -33,19 +33,19 @@ enum {
     CYNORM_BN_ROW = 512,         /* elements of a row that are converted at a time */
     CYNORM_BN_STAGE = 16 << 10,  /* bytes of a block that is converted or staged, in the first-level cache; */
     CYNORM_BN_SHORT_STAGE = 4096, /* of short kept rows that are staged: while a block leaves, all else waits */
-    CYNORM_BN_SHORT = 2048,      /* bytes of such a row at most */
-    CYNORM_BN_SPLIT = 2048,      /* bytes from which on rows that do not begin with a line are not staged, */
+    CYNORM_BN_SHORT = 2048,      /* the most bytes of such a row */
+    CYNORM_BN_SPLIT = 2048,      /* bytes: from this many on, rows that do not begin with a line are not staged, */
     CYNORM_BN_SPLIT_TRAINING = 6144, /* or, where sums have brought them into the cache */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers; */
-    CYNORM_BN_RUN = 16,          /* as many terms of a half type's gradient are added before they are widened */
-    CYNORM_BN_PAIRED = 128,      /* rows at least that are taken by twos */
+    CYNORM_BN_RUN = 16,          /* terms of a half type's gradient that are added before they are widened */
+    CYNORM_BN_PAIRED = 128,      /* the fewest rows that are taken by twos */
     CYNORM_BN_AHEAD = 4096,      /* bytes that are prefetched ahead of rows of one statistic each; */
-    CYNORM_BN_PIECE = 4096,      /* bytes at most of a kept row's piece whose sums stay in the first-level cache; four rows */
-    CYNORM_BN_PIECES = 8192,     /* add to them together, of as many bytes at most while the next are prefetched */
-    CYNORM_BN_TOGETHER = 65536,  /* half types are summed by columns, in groups of about as many bytes */
-    CYNORM_BN_LEAST = 16,        /* and as many rows at least, while the next group is prefetched */
-    CYNORM_BN_WIDEST = 4096,     /* so many elements of one are combined at a time: in the order of memory, */
+    CYNORM_BN_PIECE = 4096,      /* the most bytes of a kept row's piece: sums stay in the first-level cache; four rows */
+    CYNORM_BN_PIECES = 8192,     /* add to them together, of at most this many bytes while the next are prefetched */
+    CYNORM_BN_TOGETHER = 65536,  /* half types are summed by columns, in groups of about this many bytes */
+    CYNORM_BN_LEAST = 16,        /* and at least this many rows, while the next group is prefetched */
+    CYNORM_BN_WIDEST = 4096,     /* elements of a kept row that are combined at a time: in the order of memory, */
     CYNORM_BN_WIDE = 1024,       /* or, in the cache, so few that its first level keeps their coefficients */
     CYNORM_BN_IN_ORDER = -1      /* see half_of */
 };
@@ -68,7 +68,7 @@ static inline const char *cynorm_bn_later(const char *p, const cynorm_bn_ahead *
     return p >= a->end ? p + a->jump : p;
 }
 
-/* For results: to the first-level cache, or what is elsewhere, which is read a block later, to the second. */
+/* For results: into the first-level cache; what is elsewhere, which is read a block later, into the second. */
 CYNORM_INLINE void cynorm_bn_fetch(const char *p, const cynorm_bn_ahead *a) {
     if (a->elsewhere) __builtin_prefetch(p + a->by, 0, 2);
     else __builtin_prefetch(cynorm_bn_later(p, a));
@@ -137,9 +137,9 @@ static inline unsigned cynorm_spread_bits(unsigned bits) {
 #endif
 }
 
-/* n bits, 64 at most, to a position, of a row that has so many before these and after, which are put in order. Its first byte and
- * its last, where it shares them with other rows, perhaps of other threads, are zero to begin with, and added to atomically: these
- * alone, as that waits until all that leaves past the cache has left. */
+/* Puts n bits, 64 at most, at a position, of a row that has `before` bits before these and `after` after; a row's are put in order.
+ * Its first and last bytes, where it shares them with other rows, perhaps of other threads, are zero to begin with and added to
+ * atomically: only these, as an atomic operation waits until all that leaves past the cache has left. */
 static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n, int64_t before, int64_t after) {
     unsigned char *p = mask + (bit >> 3);
     const int begins = before < (bit & 7), ends = after < (-(bit + n) & 7);
@@ -250,7 +250,7 @@ static inline int64_t cynorm_bn_rows_ahead(const cynorm_bn_block *b, int64_t byt
     return rows < b->count ? rows : b->count;
 }
 
-/* Ahead of a block's kept rows: in the next row, where they are cut; in what is packed next; so many rows further, of the last
+/* Ahead of a block's kept rows: in the next row, where they are cut; in what is packed next; `rows` rows further, for the last
  * ones in the next image, or further images. */
 static void cynorm_bn_rows_next(cynorm_bn_ahead *a, const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t next,
                                 const cynorm_bn_block *b, int64_t rows) {

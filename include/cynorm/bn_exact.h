@@ -1,4 +1,4 @@
-/* Batch norm: vectors of doubles, and of numbers of twice their precision, that statistics are made in, whatever the data's type.
+/* Batch norm: vectors of doubles, and of numbers of twice their precision, in which statistics are made, whatever the data's type.
  * Part of the pass for double, see real.h. */
 
 enum { CYNORM_BN_LANES = VL };

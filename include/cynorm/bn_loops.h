@@ -60,12 +60,12 @@ static void FN(activate_backward)(const cynorm_bn_tile *t, real *out, const real
 #undef EACH_ACTIVATION
 #undef PARAMETERS
 
-/* GCC leaves loops of long bodies as they are, and what is constant in each turn is asked for then. */
+/* Else GCC leaves loops with long bodies as they are, and tests in each turn what is constant there. */
 #define EACH_COLUMN _Pragma("GCC unroll 4") for (int k = 0; k < columns; k++)
 
 /* ---- sums ---- */
 
-/* How many bytes the sums of a tile take that has n columns, or n rows in a group. */
+/* How many bytes the sums of a tile with n columns, or n rows in a group, take. */
 static int64_t FN(bn_sums_bytes)(int kept_inner, int64_t n) {
     return (kept_inner ? (n + VL - 1) / VL : n) * 2 * (int64_t)sizeof(wide);
 }
@@ -78,7 +78,7 @@ CYNORM_INLINE int FN(is_split)(int64_t m, int backward, int dtype) {
 /* Whether sums are of runs of products, see sum_products. */
 CYNORM_INLINE int FN(in_runs)(int backward, int dtype) { return backward && cynorm_itemsize(dtype) == 2; }
 
-/* What m elements add to two sums: w and w * d, d being x - center and w g, or d; `bit`: where in the mask they begin. */
+/* What m elements add to two sums: w and w * d, where d is x - center, and w is g, or d; `bit`: where in the mask they begin. */
 CYNORM_INLINE void FN(sum_vector)(wide *first, wide *second, const char *x, const char *g, const unsigned char *mask, int64_t bit,
                                   wide center, int64_t m, int backward, int masked, int dtype) {
     wide d;
@@ -117,7 +117,7 @@ CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_row
     *second = FN(fma)(d, xhat, *second);
 }
 
-/* Adds a run of them to the sums, of d and d * (x - center). */
+/* Adds a run of these to the sums of d and d * (x - center). */
 CYNORM_INLINE void FN(add_run)(wide *first, wide *second, vec d, vec product, vec norm) {
     *first = FN(wide_add)(*first, FN(wide_of)(d));
     *second = FN(wide_fma)(FN(wide_of)(product), FN(wide_of)(1 / norm), *second);
@@ -162,7 +162,7 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
     wide first[CYNORM_BN_SUM_COLUMNS], second[CYNORM_BN_SUM_COLUMNS];
     vec c[CYNORM_BN_SUM_COLUMNS], factor[CYNORM_BN_SUM_COLUMNS];
     const int split = FN(is_split)(m, backward, dtype), runs = FN(in_runs)(backward, dtype), in_halves = runs ? columns : 1;
-    /* what is prefetched: as far ahead of each row, or, of long ones, the next rows in the order of memory */
+    /* what is prefetched: equally far ahead of each row or, of long ones, the next rows in the order of memory */
     const int in_order = in->n > CYNORM_BN_SUM_COLUMNS * VL;
     const int64_t size = cynorm_itemsize(dtype), from = (in_order ? i * rows : i) * size;
     const int64_t x_next = in_order ? columns * VL * size : in->x_step, g_next = in_order ? columns * VL * size : in->g_step;
@@ -255,8 +255,8 @@ CYNORM_INLINE void FN(sum_kept)(wide *sums, cynorm_bn_rows in, const real *cente
     }
 }
 
-/* Ahead of n elements from the i-th of row r, of x and, where it is read, of g: to the second-level cache, where results find them
- * again. */
+/* Prefetches ahead of n elements from the i-th of row r, of x and, where it is read, of g: into the second-level cache, where
+ * results find them again. */
 CYNORM_INLINE void FN(prefetch_reduced)(const cynorm_bn_rows *in, int64_t r, int64_t i, int64_t n, int g, int dtype) {
     const int64_t size = cynorm_itemsize(dtype);
     for (int64_t at = i * size; at < (i + n) * size; at += 64) {
@@ -364,8 +364,8 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     return y;
 }
 
-/* The columns of a row from the i-th on: `columns` vectors, or, given 0, those before `end`, few. `held`: coefficients, of the row
- * or, where elements are kept, of each vector; or NULL. */
+/* The columns of a row from the i-th on: `columns` vectors or, if that is 0, the few before `end`. `held`: coefficients, of the
+ * row or, where elements are kept, of each vector; or NULL. */
 CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, vec (*held)[4],
                                        int64_t r, int64_t i, int columns, int64_t end, int ahead, int kept, int form,
                                        int gated, int dtype) {
@@ -408,8 +408,8 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
     }
 }
 
-/* By value, so that the compiler knows them unchanged by what is stored. What bypasses the cache begins with a line: rows of one
- * statistic each at the first one in them, others as they are given. */
+/* Arguments by value, so that the compiler knows that stores do not change them. What bypasses the cache begins with a line: rows
+ * of one statistic each from the first line in them on, others as they are given. */
 CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
                                     int dtype) {
     const int64_t block = CYNORM_BN_COLUMNS * VL;
@@ -437,7 +437,7 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
             if (head) {
                 line plain = l;
                 plain.streaming = 0;
-                __builtin_prefetch(row + in.n * cynorm_itemsize(dtype), 1); /* what is left of the last line is the next row's */
+                __builtin_prefetch(row + in.n * cynorm_itemsize(dtype), 1); /* the rest of the last line is the next row's */
                 FN(combine_columns)(&plain, &in, held, r, 0, 0, head, ahead, kept, form, gated, dtype);
                 i = head;
             }

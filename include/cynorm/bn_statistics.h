@@ -1,4 +1,4 @@
-/* Batch norm: from sums to statistics and coefficients, of as many at a time as a vector holds doubles. A template, see types.h;
+/* Batch norm: from sums to statistics and coefficients, as many at a time as a vector holds doubles. A template, see types.h;
  * the formulas are batch_norm.h's. */
 
 #define doubles cynorm_vec_f64
@@ -117,7 +117,7 @@ static inline doubles FN(center_at)(const cynorm_bn_unit *u, int64_t k, int64_t 
     return v;
 }
 
-/* Sums of x - p and of its square -> mean and variance, and coefficients: these of a variance that reals may have no room for.
+/* Sums of x - p and of its square -> mean and variance, and coefficients, which use a variance that reals may have no room for.
  *
  *     shift = sum(x - p) / M,  mean = p + shift,  variance = sum((x - p)^2) / M - shift^2
  */
@@ -164,7 +164,7 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
         const int64_t n = cynorm_bn_lanes(u, k);
         cynorm_exact sum = FN(sums_of)(u, k, n, 0), product = FN(sums_of)(u, k, n, 1);
         cynorm_exact low = {FN(reals_at)(u->mean_low, k), {0}};
-        /* of x - center, which has the low part of the mean yet */
+        /* of x - center, which still has the low part of the mean */
         cynorm_exact less = cynorm_exact_add(product, cynorm_exact_minus(cynorm_exact_multiply(low, sum)));
         doubles rstd = FN(reals_at)(u->rstd, k), shift = sum.high;
         doubles scale = select_f64(cynorm_is_finite(shift), less.high, product.high) * rstd; /* where the sum is finite */

@@ -60,7 +60,7 @@ static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, c
     FN(activate_backward)(t, out, (const real *)g, value, b->n);
 }
 
-/* What is asked for while a block's rows are read: kept rows that are summed some at a time, and the next of them; or what
+/* What is asked for while a block's rows are read: of kept rows that are summed some at a time, the next ones; else what
  * batch_norm.h says. */
 static void FN(look_ahead)(cynorm_bn_rows *in, const cynorm_bn_tile *t, const cynorm_bn_view *other, const cynorm_bn_block *b,
                            int sums) {
@@ -121,7 +121,7 @@ static void FN(mask_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t
     in->bit_step = 8 * row;
 }
 
-/* The rows of src, and of diff_dst with its mask, or of add; `sums`: of which sums are taken. */
+/* The rows of src, and of diff_dst with its mask, or of add; `sums`: whether sums are taken of them. */
 static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_view *other,
                            const cynorm_bn_block *b, int sums) {
     const cynorm_bn_view *src = &t->view[CYNORM_BN_SRC], *mask = &t->view[CYNORM_BN_MASK];
@@ -162,8 +162,8 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int sta
     return b;
 }
 
-/* Whether kept rows are of bfloat16, a vector each, follow on in memory, as do those of `l`, if any, and are enough of
- * them: two are taken as one, whose halves need no lane moved. */
+/* Whether kept rows are of bfloat16, are a vector each, follow on in memory, as do those of `l`, if any, and are enough:
+ * then two are taken as one, whose halves need no lane moved. */
 static int FN(in_pairs)(const cynorm_bn_tile *t, const cynorm_bn_rows *in, const line *l, int dtype) {
     const int64_t row = VL * cynorm_itemsize(dtype);
     return t->kept_inner && dtype == CYNORM_BF16 && in->n == VL && in->count > 1 &&
@@ -198,7 +198,7 @@ static cynorm_bn_block FN(sum_blocks)(const cynorm_bn_tile *t) {
     return FN(blocks)(t, most, 0, dtype);
 }
 
-/* Adds the next of them; 0 where there is none. */
+/* Adds the next block to the sums; 0 where there is none. */
 static int FN(sum_next)(const cynorm_bn_tile *t, cynorm_bn_block *b) {
     const int dtype = FN(dtype_of)(t);
     if (!cynorm_bn_next(t, b)) return 0;
@@ -240,8 +240,8 @@ static int FN(follow_on)(const cynorm_bn_tile *t) {
     return !mask->data || (mask->stride[0] == 1 && mask->stride[2] == t->count[0]);
 }
 
-/* Whether results that do not begin with a line can leave by whole lines all the same, but for parts of few: those of long rows
- * of one statistic each (combine_rows), and of kept rows of whole lines that follow one another, in images that begin alike
+/* Whether results that do not begin with a line can still leave by whole lines, except for parts of few: those of long rows of
+ * one statistic each (combine_rows), and of kept rows of whole lines that follow one another, in images that begin alike
  * (combine_between), whose bits of a mask, if any, begin with a byte. */
 static int FN(leaves_by_lines)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
     const cynorm_bn_view *mask = &t->view[CYNORM_BN_MASK];
@@ -254,7 +254,7 @@ static int FN(leaves_by_lines)(const cynorm_bn_tile *t, const cynorm_bn_view *v)
 }
 
 /* Whether rows are computed where they end up, a packed view's in its copy: not where they are converted, nor where they bypass
- * the cache and have more done to them, or cannot leave by whole lines. */
+ * the cache and need more done to them, or cannot leave by whole lines. */
 static int FN(direct)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {
     if (!v->data) return 1;
     if (!FN(is_ready)(t, v)) return 0;
@@ -295,8 +295,8 @@ static inline int FN(between)(const cynorm_bn_tile *t, const line *l) {
 }
 
 #if !CYNORM_DOUBLE
-/* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of; `done`: they were
- * brought into it before. */
+/* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of; `done`: they
+ * are in that order already. */
 static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
     const int64_t whole = n / (2 * VL) * (2 * VL);
     for (int which = 0; which < 4; which++) {
@@ -337,7 +337,7 @@ static void FN(combine)(const cynorm_bn_tile *t, const line *given, const cynorm
     if (in.count) loop(&l, &in);
 }
 
-/* Kept rows, which follow one another, from their elements [from, to) on: so many of them, or the part [from, to) of one. */
+/* Kept rows, which follow one another: `count` of them from element `from` on, or the part [from, to) of one. */
 static void FN(combine_part)(const cynorm_bn_tile *t, scratch_t *s, const line *whole, const cynorm_bn_rows *rows, int64_t row,
                              int64_t from, int64_t to, int64_t count, int form, int gated, int dtype) {
     const int64_t size = cynorm_itemsize(dtype), n = rows->n, at = row * n + from;
@@ -363,7 +363,7 @@ static void FN(combine_part)(const cynorm_bn_tile *t, scratch_t *s, const line *
     FN(combine)(t, &l, &in, form, gated, dtype);
 }
 
-/* Kept rows of whole lines that do not begin with one: rows that do lie between a part of the first and one of the last. */
+/* Kept rows of whole lines that do not begin with one: rows that do so lie between a part of the first row and one of the last. */
 static void FN(combine_between)(const cynorm_bn_tile *t, scratch_t *s, line l, cynorm_bn_rows in, int form, int gated, int dtype) {
     const int64_t head = (-(intptr_t)l.out & 63) / cynorm_itemsize(dtype), last = in.count - 1;
     for (; in.images; FN(next_image)(&l, &in)) {
@@ -373,7 +373,7 @@ static void FN(combine_between)(const cynorm_bn_tile *t, scratch_t *s, line l, c
     }
 }
 
-/* Block by block, and between them those of which `beside` takes sums, if any: these read memory while results leave. */
+/* Block by block, and between these, if any, the blocks of `beside`, whose sums are taken: they read memory while results leave. */
 static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside) {
     scratch_t *s = t->scratch;
     const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
@@ -435,11 +435,11 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
 
 /* ---- slabs of a tile, which are as much as is packed at a time ---- */
 
-/* As many elements of each statistic, from the `at`-th on, of a group, or all of some groups. */
+/* n elements of each statistic, from the `at`-th on, of a group; or all of some groups. */
 typedef struct {
     const cynorm_bn_tile *t;
     cynorm_bn_tile tile; /* in which copies stand for packed views */
-    int64_t statistics, group, groups, most, at, n, all; /* of so many groups at most; of so many elements */
+    int64_t statistics, group, groups, most, at, n, all; /* of at most `most` groups; of `all` elements */
 } slab_t;
 
 /* Bytes (of the mask, bits) from one element of a statistic to the next. */
@@ -511,7 +511,7 @@ static cynorm_bn_tile FN(slab_tile)(const slab_t *s) {
 /* Whether a call's results do not wait for its sums: those of backward inference. */
 static inline int FN(at_once)(const cynorm_bn_tile *t) { return t->view[CYNORM_BN_DIFF_DST].data && !t->slope; }
 
-/* Whether rows of one block go on from group to group in all that is not packed, so that a slab may be of several. */
+/* Whether rows of one block go on from group to group in all that is not packed, so that a slab may be of several groups. */
 static int FN(joins_groups)(const slab_t *s) {
     const cynorm_bn_tile *t = s->t;
     if (t->kept_inner || t->split < s->statistics) return 0;
@@ -522,7 +522,7 @@ static int FN(joins_groups)(const slab_t *s) {
     return 1;
 }
 
-/* Runs a tile by slabs, between packing what is read of packed views and unpacking what they are given. */
+/* Runs a tile by slabs, between packing what is read of packed views and unpacking what is written to them. */
 static void FN(by_slabs)(const cynorm_bn_tile *t, int sums, int apply) {
     const int kept = t->kept_inner;
     slab_t s = {.t = t, .statistics = kept ? t->count[0] / t->repeat * t->blocks : t->count[1],

@@ -73,12 +73,12 @@ static inline wide FN(wide_part)(wide v, int64_t n) {
 /* ---- the even and the odd elements of memory ---- */
 
 /* Two vectors of bfloat16 that lie side by side are taken as the even elements and the odd ones, for which no
- * lane has to be moved: `half` is 0 or 1 of such vectors, IN_ORDER of others. That of the k-th of columns: */
+ * lane has to be moved: `half` is 0 or 1 for such vectors, IN_ORDER for others. The half of the k-th of columns: */
 CYNORM_INLINE int FN(half_of)(int k, int columns, int dtype) {
     return dtype == CYNORM_BF16 && columns % 2 == 0 ? k & 1 : CYNORM_BN_IN_ORDER;
 }
 
-/* and where the memory begins that has it. */
+/* and where the memory that has it begins. */
 CYNORM_INLINE int FN(start_of)(int k, int half) { return (half == 1 ? k - 1 : k) * VL; }
 
 #if !CYNORM_DOUBLE
@@ -134,7 +134,7 @@ CYNORM_INLINE wide FN(wide_get)(const char *p, int dtype, int64_t m) {
     return FN(wide_of)(FN(get)(p, dtype, m));
 }
 
-/* Likewise of those whose bits of the mask, from `bit` on, are set; the others are 0. */
+/* Likewise of elements whose bits of the mask, from `bit` on, are set; other elements are 0. */
 CYNORM_INLINE vec FN(get_passed)(const char *p, const unsigned char *mask, int64_t bit, int dtype, int64_t m, int half) {
     unsigned bits = half == CYNORM_BN_IN_ORDER || VL <= 8 ? cynorm_bits_at(mask, bit) : cynorm_twice_bits_at(mask, bit);
 #if !CYNORM_DOUBLE && CYNORM_VBYTES == 64

@@ -138,7 +138,7 @@ typedef enum {
 } cynorm_bn_pass;
 
 /* Tensors of the data's shape. DST is diff_src in backward. Forward writes, where given, for backward: MASK, of ReLU, one bit per
- * element; VALUE, of any other activation but the identity, what it is applied to, of reals. */
+ * element; VALUE, of any other activation but the identity: what it is applied to, in reals. */
 enum {
     CYNORM_BN_SRC, CYNORM_BN_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_DIFF_ADD, CYNORM_BN_VALUE, CYNORM_BN_MASK,
     CYNORM_BN_VIEWS
@@ -147,7 +147,7 @@ enum {
 /* Tensors with one element per statistic: of the data's dimensions, and of stride 0 where they do not vary. Of reals
  * (double for double data, float else) or of the data's own type. MEAN_LOW is what MEAN lacks of the exact mean, RSTD
  * 1/sqrt(variance + epsilon), KEPT_MEAN and KEPT_SHIFT (to be given only where SHIFT is) copies: forward training writes them,
- * where given, for backward. What the last block has past the channels that are in use are channels like others. */
+ * where given, for backward. Channels of the last block past those in use are channels like others. */
 enum {
     CYNORM_BN_SCALE, CYNORM_BN_SHIFT, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_VARIANCE, CYNORM_BN_RSTD,
     CYNORM_BN_RUNNING_MEAN, CYNORM_BN_RUNNING_VARIANCE, CYNORM_BN_KEPT_MEAN, CYNORM_BN_KEPT_SHIFT,
@@ -224,8 +224,8 @@ enum { CYNORM_API_VERSION = 1 };
 
 typedef struct {
     int version; /* members are only ever added, at the end; the version counts the times */
-    /* omega, of src's shape and of reals, is optional: forward writes it, but for a last block's padding, and backward, given it,
-     * need not recompute it. */
+    /* omega, of src's shape and of reals, is optional: forward writes it, except for a last block's padding, and backward need not
+     * recompute it where it is given. */
     int (*lrn_forward)(const cynorm_lrn *, const cynorm_tensor *src, const cynorm_tensor *dst, const cynorm_tensor *omega,
                        int num_threads);
     /* dst is optional: given, it stands for src * omega^-beta, as in TensorFlow. */
@@ -233,9 +233,9 @@ typedef struct {
                         const cynorm_tensor *dst, const cynorm_tensor *diff_src, const cynorm_tensor *omega,
                         int num_threads);
     int (*batch_norm)(const cynorm_bn *, const cynorm_bn_call *, int num_threads);
-    /* Bytes of the MASK of a forward call that is complete but for it, or a negative cynorm_status; as many strides as SRC has
-     * dimensions are filled with those of its tensor, whose unit, unlike any other's, is the bit. Its other members are those of
-     * SRC but for data. */
+    /* Bytes of the MASK of a forward call that is complete but for it, or a negative cynorm_status; fills in the strides of its
+     * tensor, as many as SRC has dimensions: their unit, unlike any other's, is the bit. Its other members, except data, are those
+     * of SRC. */
     int64_t (*batch_norm_mask)(const cynorm_bn *, const cynorm_bn_call *, int64_t *strides);
 } cynorm_api;
 

@@ -13,7 +13,7 @@
 
 #include "tiles.h"
 
-/* Bytes of a vector: those of AVX-512 and AVX2 stand for all that these, and what comes with them, can do. */
+/* Bytes of a vector: 64 and 32 stand for all that AVX-512 and AVX2, and what comes with them, can do. */
 #if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define CYNORM_VBYTES 64
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)

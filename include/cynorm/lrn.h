@@ -6,8 +6,8 @@
  *     t_j        = diff_dst_j * src_j * omega_j^(-beta-1)   (or diff_dst_j * y_j / omega_j, y being the dst given)
  *
  * A tile streams along one axis (channels of plain memory, rows of an image, groups of pixels), a slab at a time.
- * A slab has three levels in memory and is flat in scratch, its margins zero, so that a window inside it, along
- * whatever axis, is a sum of shifted copies; a window along the streamed axis is a sum over a ring of slabs.
+ * A slab has three levels in memory and is flat in scratch, with zero margins, so that a window inside it, along
+ * any axis, is a sum of shifted copies; a window along the streamed axis is a sum over a ring of slabs.
  *
  * One loop over a slab (step_rows) reads squares of the newest slab, finishes an older one and, in backward, takes
  * the terms t of one in between, so that reads and arithmetic overlap. Each part works one slab later than its
@@ -16,15 +16,15 @@
  * a slab ahead, like all that is read.
  *
  * Every window of n is summed as the same binary tree, whatever the loop: S_1 = squares, S_2m[e] = S_m[e] + S_m[e-m],
- * and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest first. Wide windows along the
- * stream, where columns do not serve the tensor (t->trees), are sums by blocks instead, of B = CYNORM_SLABS slabs: (the
+ * and the sum that ends at e is S_m[e - lower bits of n] over the bits m of n, lowest first. Windows of many slabs
+ * (by_blocks), unless columns may serve the tensor (t->trees), are sums by blocks instead, of B = CYNORM_SLABS slabs: (the
  * end of a block + the whole blocks after it, latest first) + the beginning of another, each a tree; blocks of squares
  * begin at slab t->right, those of terms at 0, or any multiple of B from there, whatever a tile is. Nothing is ever
  * subtracted, so a NaN or an inf stays within its windows, and the error grows with log2 n, or log2 B + n / B.
  */
 
 enum { CYNORM_SUM_LEVELS = 62 };
-/* Slabs of a block: their sums fit the registers. The narrowest window that is a sum by blocks, where that takes less time. */
+/* Slabs of a block: their sums fit the registers. The narrowest window that is summed by blocks, where that takes less time. */
 enum { CYNORM_SLABS = CYNORM_VBYTES == 64 ? 8 : 4, CYNORM_BY_BLOCKS = 10 };
 enum { CYNORM_SLABS_MOST = 8 * CYNORM_SLABS - 1 }; /* the widest */
 
@@ -36,10 +36,10 @@ typedef struct { char *data; int64_t pitch[2]; } cynorm_operand;
 
 /* ---- the formulas ---- */
 
-/* Terms are kept scaled by a power of two: beside a huge src, x, they are some x^(-1-2 beta) and would underflow before they are
- * multiplied by it again; the larger beta is, the more so (none does with beta 3/4, src of 1e18 and diff_dst of 1e-6, at any
- * alpha). With a negative beta what they give is large itself. Beside a tiny src they overflow where k is 0: then by half of the
- * exponent. Likewise by 2 * alpha * beta, which takes no instruction of its own so; both together are at most 2^most. */
+/* Terms are kept scaled by a power of two: beside a huge src, x, they are about x^(-1-2 beta) and would underflow before they are
+ * multiplied by x again; the larger beta, the more so (none does with beta 3/4, src of 1e18 and diff_dst of 1e-6, at any alpha).
+ * With a negative beta, what they give is itself large. Beside a tiny src they overflow where k is 0: then half of the exponent
+ * is taken. They are scaled by 2 * alpha * beta, too, which so takes no instruction of its own; their product is at most 2^most. */
 typedef struct { vec k, alpha, scale, unscale; double beta; } coefficients;
 
 static coefficients FN(coefficients_of)(const cynorm_lrn_tile *t) {
@@ -57,8 +57,8 @@ CYNORM_INLINE vec FN(omega_of)(const coefficients *q, vec sum, int64_t n) {
     return FN(part)(FN(fma)(q->alpha, sum, q->k), FN(splat)(1), n);
 }
 
-/* t, scaled, and diff_dst * omega^-beta, of n vectors; y is the dst given, or NULL; told: as of times_powers. What cancels
- * needs more than storage's precision. */
+/* t, scaled, and diff_dst * omega^-beta, of n vectors; y is the dst given, or NULL; told: as in times_powers. Values
+ * that cancel need more than the precision of storage. */
 CYNORM_INLINE void FN(terms_of)(const coefficients *q, vec *term, const vec *omega, const vec *g, const vec *x,
                                 const vec *y, int n, int kind, vec *weighted, vec *told) {
     vec reciprocal[CYNORM_TOGETHER];
@@ -156,7 +156,7 @@ static int FN(pieces_in_slab)(const real **p, const real *in, real *const *level
     return rows;
 }
 
-/* out[i] = sum of in[i - left*step .. i + right*step] at every flat i where that lies in the slab */
+/* out[i] = sum of in[i - left*step .. i + right*step] at every flat i where these lie in the slab */
 static void FN(window_in_slab)(real *out, const real *in, real *const *level, const cynorm_lrn_window *w,
                                int64_t size) {
     const real *p[CYNORM_SUM_LEVELS];
@@ -178,7 +178,7 @@ static int FN(by_blocks)(const cynorm_lrn_tile *t) {
     return !t->trees && n >= CYNORM_BY_BLOCKS && n <= CYNORM_SLABS_MOST;
 }
 
-/* Of the slab that lies u after the beginning of a block, or before it: its place in its own. */
+/* The place in its own block of the slab that lies u after the beginning of a block, or before it. */
 static inline int FN(place_in_block)(int64_t u) { return (int)(u & (CYNORM_SLABS - 1)); }
 
 typedef struct { real *base; int64_t depth, size; } ring;
@@ -193,7 +193,7 @@ typedef struct {
     int64_t phase;                 /* slabs from the beginning of a block to slab 0 */
 } streamed_sum;
 
-/* After S_1 of slab u is in its slot: the ends of the block, where it is the last one. */
+/* After S_1 of slab u is in its slot: the ends of its block, if u is the last one there. */
 static void FN(push_ends)(const streamed_sum *s, int64_t u) {
     const real *p[CYNORM_SUM_DIRECT];
     if (FN(place_in_block)(u + 1 + s->phase)) return;
@@ -329,8 +329,8 @@ static void FN(unpack)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_vi
 
 /* ---- the loop ---- */
 
-/* What the loop uses of a row of a slab, but for what finishes: memory by its first element, scratch by that of the slab's first
- * row. */
+/* What the loop uses of a row of a slab, except to finish: memory by the row's first element, scratch by that of the slab's
+ * first row. */
 typedef struct {
     const char *newest, *middle_src, *middle_diff, *y;
     const real *square_sum[CYNORM_SUM_LEVELS], *term_sum[CYNORM_SUM_LEVELS], *omega_in, *weighted;
@@ -380,8 +380,8 @@ CYNORM_INLINE void FN(squares)(const run_t *r, int64_t at, int64_t j, int64_t n,
     FN(store)(r->squares_out + at + j, x * x);
 }
 
-/* The part that finishes goes by spans: a row or, where these lie side by side in memory, all rows. It reads nothing
- * that the others write, so that it need not keep step with them, and writes dst by whole lines. */
+/* The part that finishes goes by spans: a row or, where rows lie side by side in memory, all of them. It reads nothing
+ * that the other parts write, so that it need not keep step with them, and writes dst by whole lines. */
 typedef struct {
     const char *src;
     char *dst;
@@ -407,7 +407,7 @@ CYNORM_INLINE vec FN(finish)(const run_t *r, span_t *s, int64_t n, int dtype, in
     } else {
         vec omega = FN(omega_of)(&r->q, FN(from_rows)(s, n, r->square_sum, r->square_rows, window), n);
         if (r->omega_out) {
-            /* the next row first: before it, it spoils the end of this one */
+            /* the next row first: this spoils the end of the row before it */
             if (s->left < n) FN(store_n)(r->omega_out + s->at + s->gap, omega, n);
             FN(store_n)(r->omega_out + s->at, omega, s->left < n ? s->left : n);
         }
@@ -460,12 +460,12 @@ CYNORM_INLINE void FN(step_row)(const run_t *r, span_t *s, int64_t at, int64_t l
     }
 }
 
-/* Adjacent ones are told so, that the loop needs one pointer for them. */
+/* Adjacent rows are taken from the first one, so that the loop needs one pointer for them. */
 CYNORM_INLINE void FN(copy_rows)(const real **to, const real *const *from, int n, int adjacent) {
     for (int i = 0; i < n; i++) to[i] = adjacent ? from[0] - i : from[i];
 }
 
-/* The rows of a slab. All that the loop uses is copied out of *l, one by one, since its stores might alias that. */
+/* The rows of a slab. All that the loop uses is copied out of *l, one by one, since its stores might alias *l. */
 CYNORM_INLINE void FN(step_rows)(const loop *l, int dtype, int window, int adjacent, int backward, int parts,
                                  int kind) {
     const int64_t size = cynorm_itemsize(dtype);
@@ -556,7 +556,7 @@ typedef struct {
     int backward;
     int window;      /* the one that the loop sums itself; 1 where sums come ready */
     int inner;       /* whether the windows inside the slab are summed before the loop */
-    int64_t levels;  /* else, how large the window is of which only the levels are */
+    int64_t levels;  /* else, the size of the window of which only the levels are */
     streamed_sum squares, terms;
     ring src, weighted; /* the last slabs: src where it is packed, diff_dst * omega^-beta */
     real *diff_dst, *y, *dst; /* a slab of each that is packed, else NULL */
@@ -722,8 +722,8 @@ static void FN(run)(const state *s, loop *l, const region *r, int parts) {
     FN(run_loop)[dtype][s->backward](l, s->window);
 }
 
-/* Whether every row of dst begins at a line and ends at one, and what is stored at once, of `bytes`, is one; or, if what is stored
- * next `follows`, half of one: the core joins these. */
+/* Whether every row of dst begins and ends at a line, and the `bytes` stored at once are a line; or half of one, if the other half
+ * `follows`: the core joins these. */
 static int FN(by_lines)(const cynorm_lrn_tile *t, int64_t row, int64_t bytes, int follows) {
     return FN(multiple_of)(&t->dst, 64) && !(row & 63) && (bytes == 64 || (follows && bytes == 32 && CYNORM_VBYTES == 32));
 }
@@ -735,7 +735,7 @@ static int FN(same_shape)(const region *a, const region *b) {
 
 static void FN(zero_slab)(real *slab, const ring *like) { memset(slab, 0, (size_t)like->size * sizeof(real)); }
 
-/* Slab v gives its squares, the slab `right`+1 before it its terms, and the one another `left`+1 before that is finished;
+/* Slab v gives its squares, the slab `right`+1 before it its terms, and the slab another `left`+1 before is finished;
  * forward has no terms. */
 static void FN(lrn_tile)(const cynorm_lrn_tile *t, int backward) {
     state s;

@@ -1,18 +1,18 @@
 /* LRN with windows of 3 or 5 slabs along the stream. A template, see types.h; formulas and tiles are lrn.h's.
  *
  * CYNORM_BLOCK slabs are worked on at a time, a vector of each, in registers; what the next block needs of this one waits in
- * scratch, in the order of its use. How rows of dst leave that do not begin at a line of memory: lrn_stage.h. */
+ * scratch, in the order of its use. For how rows of dst leave that do not begin at a line of memory, see lrn_stage.h. */
 
 enum { CYNORM_BLOCK = 4 }; /* slabs */
 enum { CYNORM_BLOCKS_LATE = CYNORM_VBYTES == 64 }; /* whether there are registers for stages that are late */
-/* What loops take for granted, to have fewer instructions: that the block belongs to dst, whose rows are stored as they are, or
- * lie across lines; or nothing. */
+/* What loops take for granted, to have fewer instructions: nothing; or that the block belongs to dst, whose rows are stored as
+ * they are, or lie across lines. */
 enum { CYNORM_BLOCKS_ANY, CYNORM_BLOCKS_PLAIN, CYNORM_BLOCKS_SEAMED };
 
 typedef struct {
     const char *src[CYNORM_BLOCK + 2 * CYNORM_REACH], *diff_dst[CYNORM_BLOCK];
     char *dst[CYNORM_BLOCK];
-    ivec exists[CYNORM_BLOCK]; /* whether there is a slab for the term to be of, */
+    ivec exists[CYNORM_BLOCK]; /* whether the slab of the term exists, */
     int edge;                  /* and whether one is missing */
     real *kept;                /* forward: squares of `reach` slabs; backward: terms of twice as many, weighted of as many */
     int64_t length, src_ahead, diff_ahead; /* elements of a slab; bytes to what is prefetched */
@@ -44,14 +44,14 @@ CYNORM_INLINE void FN(leave)(const block_t *b, leaving_t *l, int j, int64_t at, 
     else FN(put_part)(b->dst[j] + at, v, dtype, n, way == CYNORM_BLOCKS_ANY && b->streaming, part, &l->even[j]);
 }
 
-/* Steps from one on, as long as no power is to be mended (CYNORM_UNMENDED); returns how many there are before that one. */
+/* Steps from `step` on, until a power is to be mended (CYNORM_UNMENDED); returns how many steps lie before that one. */
 typedef int64_t FN(cynorm_steps)(const block_t *, int64_t step);
 
-/* dst of slabs c to c+3, and squares kept for the next block, that wait until it is known whether a power is to be mended */
+/* dst of slabs c to c+3, and squares kept for the next block, which wait until it is known whether a power is to be mended */
 typedef struct { vec out[CYNORM_BLOCK], kept[CYNORM_REACH]; } waiting_t;
 
-/* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before; with `w`, it waits there.
- * `together`: of how many slabs powers are taken at once. */
+/* dst of slabs c to c+3, from src of slabs c to c+3+reach and the squares kept of those before; with `w`, dst waits there.
+ * `together`: for how many slabs powers are taken at once. */
 CYNORM_INLINE void FN(block_forward)(const block_t *b, int64_t i, int64_t n, int dtype, int reach, int kind, int together, int part,
                                      leaving_t *l, int way, waiting_t *w, vec *told) {
     const int64_t at = i * cynorm_itemsize(dtype);
@@ -144,11 +144,11 @@ CYNORM_INLINE void FN(blocks_forward)(const block_t *given, const block_t *b, in
  * three stages, which hand this on. */
 typedef struct { vec omega[CYNORM_BLOCK], terms[CYNORM_BLOCK], weighted[CYNORM_BLOCK]; } passing_t;
 
-/* A vector of src of each slab but the last ones, for the stages after the first, or NULL: the lines of slabs that lie a power of
- * two apart do not stay in the first-level cache until these read them again. */
+/* A vector of src of each slab but the last ones, for the stages after the first, or NULL: lines of slabs that lie a power of two
+ * apart do not stay in the first-level cache until these stages read them again. */
 typedef struct { vec x[CYNORM_BLOCK + CYNORM_REACH]; } again_t;
 
-/* `asks`: whether what is ahead is asked for. */
+/* `asks`: whether to ask for what is ahead. */
 CYNORM_INLINE void FN(block_omegas)(const block_t *b, passing_t *p, again_t *again, int64_t i, int64_t n, int dtype,
                                     int reach, int part, int asks) {
     const int64_t at = i * cynorm_itemsize(dtype);
@@ -217,7 +217,7 @@ CYNORM_INLINE void FN(block_backward)(const block_t *b, leaving_t *l, int64_t i,
     FN(block_finish)(b, &p, NULL, i, n, dtype, reach, CYNORM_ALL, l, way);
 }
 
-/* Where memory is the limit, the stages of a vector, each a step after the one before: what comes late holds up nothing else. */
+/* Where memory is the limit, each stage of a vector runs a step after the one before: data that come late hold up nothing else. */
 CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, leaving_t *l, int dtype, int reach, int kind, int together,
                                                int way) {
     const int64_t steps = b->length / VL;
@@ -233,8 +233,8 @@ CYNORM_INLINE int64_t FN(blocks_backward_late)(const block_t *b, leaving_t *l, i
     return steps * VL;
 }
 
-/* Where arithmetic is, those of two vectors of each slab side by side: their addresses are taken once, and lines asked for. Without
- * `mends`, nothing is written, and 0 returned, where a power is to be mended. */
+/* Where arithmetic is the limit, the stages of two vectors of each slab side by side: addresses are taken and lines asked for once.
+ * Without `mends`, writes nothing and returns 0 where a power is to be mended. */
 CYNORM_INLINE int FN(block_pair)(const block_t *b, leaving_t *l, int64_t i, int dtype, int reach, int kind, int together, int way,
                                  int mends) {
     const int halves = dtype == CYNORM_BF16, one = halves ? CYNORM_EVEN : CYNORM_ALL, other = halves ? CYNORM_ODD : CYNORM_ALL;
@@ -297,7 +297,7 @@ CYNORM_INLINE void FN(blocks_backward)(const block_t *given, const block_t *b, i
         const block_t b = *given;                                                                              \
         return FN(steps_##direction)(&b, step, CYNORM_##T, reach, kind, together, CYNORM_BLOCKS_##way);        \
     }
-/* Of any exponent float's forward alone: others wait for more vectors than there are registers, or gain nothing. */
+/* For any exponent, only float's forward: in others, more vectors wait than there are registers, or nothing is gained. */
 #define CYNORM_BLOCK_STOPS(T, direction, name)                                                                 \
     (#name[0] == 'u' || (#name[0] == 'a' && #direction[0] == 'f' && CYNORM_##T == CYNORM_COMPUTE))
 #define CYNORM_BLOCK_LOOP(T, direction, reach, name, kind, together)                                           \
@@ -336,7 +336,7 @@ static size_t FN(blocks_scratch)(const cynorm_lrn_tile *t, int backward) {
                     2 * FN(stage_bytes)(t, CYNORM_BLOCK));
 }
 
-/* The operands of the block at slab c but for dst; slabs that are not there are zeros. */
+/* The operands, except dst, of the block at slab c; missing slabs are zeros. */
 static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src, const char *diff_dst, int64_t c,
                           const char *zeros) {
     const int reach = (int)t->left, slabs = CYNORM_BLOCK + (diff_dst ? 2 : 1) * reach;
@@ -355,12 +355,12 @@ static void FN(set_block)(block_t *b, const cynorm_lrn_tile *t, const char *src,
 static void FN(run_blocks)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
     const int dtype = t->src.dtype;
     const int64_t size = cynorm_itemsize(dtype), pitch = FN(row_bytes)(t);
-    const int64_t earlier = backward || t->begin > 0; /* what is kept for the first comes of the one before it */
+    const int64_t earlier = backward || t->begin > 0; /* what is kept for the first block comes from the one before it */
     char *zeros = (char *)t->scratch + FN(kept_bytes)(t, backward), *unused = zeros + pitch; /* rows that are no one's */
     out_t out;
     FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_BLOCK, 1, unused + CYNORM_BLOCK * pitch);
     seam_t seam[CYNORM_BLOCK];
-    block_t b; /* of which zeros would be most */
+    block_t b; /* = {0} would be mostly zeros that are never read */
     b.kept = t->scratch, b.length = out.row / size, b.q = FN(coefficients_of)(t), b.streaming = out.streaming;
     b.src_ahead = CYNORM_BLOCK * t->src.streamed, b.diff_ahead = CYNORM_BLOCK * t->diff_dst.streamed;
     b.seam = seam, b.late = &out.late;

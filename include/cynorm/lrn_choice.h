@@ -7,8 +7,8 @@ enum {
     CYNORM_KIND_WALKS, CYNORM_KIND_SLABS
 };
 
-/* Whether what is not contiguous along level 0 may be copied, the tile's part of it whole, before the kernel and after: transposed,
- * as a rule. */
+/* Whether operands that are not contiguous along level 0 may be copied, the tile's part as a whole, before and after the kernel:
+ * transposed, as a rule. */
 static int FN(copyable)(const cynorm_lrn_tile *t) {
     const int64_t row = t->count[0] * cynorm_itemsize(t->dst.dtype);
     if (t->windows && t->window[0].step > 1) return t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
@@ -21,7 +21,7 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
     return FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
 }
 
-/* Which of the loops serve a tile, but lrn.h's own, which serve ANY. Windows that lie
+/* Which loops serve a tile; lrn.h's own serve ANY. Windows that lie
  *     along level 0                    RUNS      3 and 5, where rows follow on, as a rule (runs_serve)
  *                                      ROWS      else any that registers or scratch hold
  *     along the stream                 COLUMNS   3 to 31 slabs (columns_serve); BLOCKS: 3 and 5 else;
@@ -71,14 +71,14 @@ static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
 
 /* ---- operands whose rows are not contiguous, copied before the loop and after ---- */
 
-/* y never is: what takes it is not copyable, or lrn_tile. */
+/* y never is: tiles with y are not copyable, or go to lrn_tile. */
 static int FN(is_copied)(const cynorm_lrn_tile *t, int kind, int i) {
     return kind != CYNORM_KIND_ANY && !FN(contiguous)(&t->view[i]) && FN(copyable)(t);
 }
 
-/* A copied operand: its slabs [first, end), which the tile's windows reach; bytes from slab to slab and from entry to entry of
- * level 1, and in all: a slab is a row of dst, the tile's, with room for the line before it that dst may ask for; or pixels of all
- * of level 1, without; planes follow one another. */
+/* A copied operand: its slabs [first, end), which the tile's windows reach; bytes from slab to slab, from entry to entry of
+ * level 1, and in all. A slab is the tile's row of dst, with room for the line before it, which dst may ask for; or the pixels of
+ * all of level 1, without such room; planes follow one another. */
 typedef struct { int64_t first, end, slab, entry, all; } copied_t;
 
 static copied_t FN(copied)(const cynorm_lrn_tile *t, int kind, int backward) {
@@ -111,8 +111,8 @@ static cynorm_slab FN(copied_slab)(const cynorm_lrn_tile *t, const copied_t *c, 
                          size, 0};
 }
 
-/* The tile with operands in scratch where their rows are not contiguous, transposed there and back: its `kind` stays, as some
- * leave the line between two tiles to the next one. */
+/* The tile, with those operands in scratch whose rows are not contiguous, transposed there and back: its `kind` stays, as some
+ * kinds leave the line between two tiles to the next tile. */
 static void FN(lrn_copied)(const cynorm_lrn_tile *t, int kind, int backward) {
     cynorm_lrn_tile u = *t;
     const int64_t size = cynorm_itemsize(t->dst.dtype);

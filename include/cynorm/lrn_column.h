@@ -2,9 +2,9 @@
  * lrn.h's.
  *
  * A column is a line of each slab. It goes through all slabs before the next one does, so that what windows reach over stays in
- * registers and the first-level cache, and a line is read from beyond that once. Half types, whose lines are two vectors, go
- * through all slabs twice, once for each; what is made of the first waits for the second. Where columns do not lie at lines, dst
- * leaves by lines that are the end of one column and what begins the next. */
+ * registers and the first-level cache, and a line is read only once from beyond these. Half types, whose lines are two vectors,
+ * go through all slabs twice, once for each vector; what is made of the first waits for the second. Where columns do not lie at
+ * lines, dst leaves by lines that are the end of one column and the beginning of the next. */
 
 enum { CYNORM_COLUMN_SLABS = 512 };      /* the most of a column */
 enum { CYNORM_COLUMN_AHEAD = 64 << 10 }; /* bytes that are asked for before they are read: some columns of all slabs, */
@@ -25,8 +25,8 @@ typedef struct {
     int64_t terms[2], finish[2];           /* which have terms, are finished: from, to */
     int64_t ahead, src_run, diff_run;      /* bytes to what is asked for; from this run to the next one, or 0 */
     coefficients q;
-    /* Of slab 0, those of others follow: a line for the column before, one for what ends a row, a vector of results that wait for
-     * the others of their line; from which element on the column before leaves with the next. */
+    /* Of slab 0, followed by those of the other slabs: a line for the column before, one for the end of a row, a vector of results
+     * that wait for the rest of their line; from which element on the column before leaves with the next. */
     char *before, *rest, *even;
     int32_t *lanes;
 } column_t;
@@ -41,7 +41,7 @@ typedef struct {
     const int32_t *lanes;
 } place_t;
 
-/* `at` bytes into rows, where slab c is the newest, terms are made so many slabs late, and results. */
+/* `at` bytes into rows, where slab c is the newest, terms are made `late` slabs late, and results `all`. */
 CYNORM_INLINE place_t FN(place_of)(const column_t *b, int64_t at, int64_t c, int late, int all) {
     const int64_t middle = c - late, finished = c - all, ahead = at + b->ahead, past = ahead - b->row;
     return (place_t){.newest = b->src + at + c * b->src_step,
@@ -56,11 +56,11 @@ CYNORM_INLINE place_t FN(place_of)(const column_t *b, int64_t at, int64_t c, int
                      .lanes = b->lanes + finished};
 }
 
-/* A slab's part of the column, `step` bytes from the next one. */
+/* A slab's part of the column. */
 CYNORM_INLINE vec FN(column_get)(const char *slab, slice_t of) { return FN(get_part)(slab, of.dtype, of.n, of.part); }
 
-/* The same; asks for what is ahead, if all of the line or `asks` is worked on, and for what the column before has not read of a
- * slab that is near. */
+/* The same, where slabs are `step` bytes apart; asks for what is ahead, if all of the line or its part `asks` is worked on, and
+ * for what the column before has not read of a slab that is near. */
 CYNORM_INLINE vec FN(column_read)(const char *slab, const char *ahead, int64_t step, slice_t of, int asks) {
     const vec v = FN(column_get)(slab, of);
     if (of.part == CYNORM_ALL || of.part == asks) __builtin_prefetch(ahead, 0, 2);
@@ -68,7 +68,7 @@ CYNORM_INLINE vec FN(column_read)(const char *slab, const char *ahead, int64_t s
     return v;
 }
 
-/* Each stage goes on by so many slabs. */
+/* Each stage goes on by `slabs` slabs. */
 CYNORM_INLINE void FN(omegas_go_on)(const column_t *b, place_t *at, int slabs) {
     at->newest += slabs * b->src_step, at->src_ahead += slabs * b->src_step;
 }

@@ -1,11 +1,11 @@
-/* LRN along the stream by columns: rows of them, and which tiles they serve. A template, see types.h; columns are lrn_column.h's. */
+/* LRN along the stream by columns: their rows, and which tiles they serve. A template, see types.h; columns are lrn_column.h's. */
 
 #if CYNORM_COLUMNS
 
 /* ---- rows ---- */
 
-/* Of rows that do not begin at lines the first vectors, of which what ends a line is written at once, and what ends the rows go
- * by scratch. */
+/* Of rows that do not begin at lines, the first vectors and the ends of rows go by scratch; of the first vectors, what ends a line
+ * is written at once. */
 static void FN(columns_across)(const column_t *given, const column_loop *loop) {
     const int64_t lines = given->row & -64;
     column_t b = *given;
@@ -66,7 +66,7 @@ static size_t FN(columns_scratch)(const cynorm_lrn_tile *t, int backward) {
     return (size_t)(t->extent * (64 + 64 + 64 + 4));
 }
 
-/* Whether the lines of a column, `step` bytes apart, find room in the caches: in the first one, what is 4 KB apart has the same
+/* Whether the lines of a column, `step` bytes apart, find room in the caches: in the first-level cache, lines 4 KB apart share
  * sets. */
 static int FN(spread)(int64_t slabs, int64_t step) {
     for (int64_t period = 512; period <= 4096; period *= 2) {
@@ -76,7 +76,7 @@ static int FN(spread)(int64_t slabs, int64_t step) {
     return slabs <= CYNORM_COLUMN_SLABS;
 }
 
-/* Whether this serves a tile whose rows are contiguous, and whose windows reach as far either way. Narrow windows gain by it
+/* Whether this serves a tile whose rows are contiguous, and whose windows reach equally far both ways. Narrow windows gain by it
  * where there is a loop for them, and wide ones of float32 where slabs are whole steps. */
 static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int backward = t->diff_dst.data != NULL, wide = t->left > CYNORM_REACH, line = FN(is_line)(t->src.dtype);

@@ -7,9 +7,9 @@
 enum { CYNORM_FAR = 16, CYNORM_ROW_STRIP = 1024 };
 
 #if CYNORM_FAR_SERVES
-/* Windows that reach further: the rows of a strip lie in scratch, each between zeros or, where it goes on, what cells it has
- * there. Of all at once S_4 is made; other sums of the tree are made of these as they are needed, since loads are cheaper than
- * stores. */
+/* Windows that reach further: the rows of a strip lie in scratch, each between zeros or, where it goes on, its own cells
+ * there. S_4 is made of all at once; other sums of the tree are made of these as they are needed, since loads are cheaper
+ * than stores. */
 enum { CYNORM_FAR_REALS = CYNORM_ROW_STRIP + 4 * CYNORM_FAR + 2 * VL };
 typedef struct {
     const real *cells;          /* three before it are read, but not used */

@@ -2,8 +2,8 @@
 
 /* Loops are functions of their own for each storage type, direction and reach, and for exponents: `usual`, 3/4; `special`, 1/2,
  * 1, 0, those that are libm's, and 3/4 where `usual` asks for whole vectors and there are others; `any`, the rest.
- * each(T, direction, reach, name, kind, together) defines one, `together` being of how many vectors powers are taken at once:
- * where the kind is no constant, it is asked for once for all of these. */
+ * each(T, direction, reach, name, kind, together) defines one; `together` is for how many vectors powers are taken at once:
+ * where the kind is no constant, it is tested once for all of these. */
 #define CYNORM_SPECIAL_EXPONENTS(each, T, direction, reach)                                                    \
     each(T, direction, reach, usual, CYNORM_BETA_THREE_QUARTERS, 2)                                            \
     each(T, direction, reach, special, cynorm_special_beta(given->q.beta), CYNORM_TOGETHER)
@@ -21,9 +21,9 @@
     [CYNORM_##T] = {{CYNORM_POWERS_OF(what##_##T##_forward1), CYNORM_POWERS_OF(what##_##T##_forward2)},        \
                     {CYNORM_POWERS_OF(what##_##T##_backward1), CYNORM_POWERS_OF(what##_##T##_backward2)}},
 
-/* With AVX2, where powers tell: a loop which stops before the first power to be mended, and which therefore has no calls, around
- * which nothing would stay in registers, and fewer branches, which the compiler moves nothing across. It returns where; what is
- * there goes by the loop that mends, and then the former goes on. */
+/* With AVX2, where powers tell: a loop that stops before the first power to be mended. So it has no calls, around which nothing
+ * would stay in registers, and fewer branches, which the compiler moves nothing across. It returns where it stops; what is there
+ * goes by the loop that mends, and then the former goes on. */
 #define CYNORM_UNMENDED(stops, loop) (CYNORM_ESTIMATES_TELL && (stops) ? (loop) : NULL)
 
 /* Which of the compiled loops; the usual one may ask for whole vectors. */
@@ -42,7 +42,7 @@ static int FN(constant_reach)(const cynorm_lrn_window *w) {
     return w->left == w->right && w->left <= CYNORM_REACH ? (int)w->left : 0;
 }
 
-/* Each run of level 0 by itself: what lies beside it in levels 1 and 2 begins as many bytes from the first one. */
+/* Each run of level 0 by itself, with the bytes by which it lies apart from the first one, along levels 1 and 2. */
 static void FN(each_run)(const cynorm_lrn_tile *t, int backward,
                          void (*work)(const cynorm_lrn_tile *, int, int64_t src_at, int64_t diff_at, int64_t dst_at)) {
     for (int64_t i2 = 0; i2 < t->count[2]; i2++)

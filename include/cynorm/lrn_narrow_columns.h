@@ -2,7 +2,7 @@
 
 #if CYNORM_COLUMNS
 
-/* A window that goes on: its latest cell, S_2 of that and of the one before, S_4. */
+/* A sliding window: its latest cell, S_2 of that cell and of the one before, S_4. */
 typedef struct { vec cell, pair, earlier, four; } sliding_t;
 
 CYNORM_INLINE vec FN(slide)(sliding_t *s, vec cell, int reach) {
@@ -22,7 +22,7 @@ typedef struct {
 
 #define EACH_SLAB _Pragma("GCC unroll 2") for (int j = 0; j < slabs; j++)
 
-/* The stages, each of so many slabs, which exist or do not: omegas, of the newest; */
+/* The stages, each of `slabs` slabs, which exist or do not: omegas, of the newest; */
 CYNORM_INLINE void FN(column_omegas)(const column_t *b, column_passing_t *p, place_t *at, slice_t of, int reach, int slabs,
                                      int exist) {
     EACH_SLAB {
@@ -76,9 +76,9 @@ CYNORM_INLINE void FN(column_powers)(const column_t *b, column_passing_t *p, pla
     FN(results_go_on)(b, at, slabs);
 }
 
-/* Slab c is read, the one `reach` before it has a term, the one as many before that is finished, or has its power: at the ends of
- * a column one slab at a time; else by steps, each stage a step after the one before, so that what comes late holds up nothing
- * else. */
+/* Slab c is read, the slab `reach` before it gets its term, the slab another `reach` before is finished, or gets its power: at the
+ * ends of a column, one slab at a time; else by steps, each stage a step after the one before, so that data that come late hold up
+ * nothing else. */
 CYNORM_INLINE void FN(column)(const column_t *b, int64_t from, slice_t of, int backward, int reach, int kind, int way) {
     enum { STEP = CYNORM_COLUMN_STEP };
     const int64_t all = (1 + backward) * reach, begin = b->finish[0] + all, end = b->finish[1] + all;

@@ -1,10 +1,10 @@
 /* LRN with a window of 3, 5, 7 or 9 cells along level 0 and along the stream: planes whose rows lie one after the other. Or along
  * level 1, where channels, level 0, do not fill vectors, or pixels of a row are few: the channels of a row's pixels are its cells,
- * and a window's as far apart as pixels are. A template, see types.h; formulas and tiles are lrn.h's.
+ * and a window's cells are as far apart as pixels. A template, see types.h; formulas and tiles are lrn.h's.
  *
  * A window's rows are summed first, into scratch, and these sums are then added. The rows of scratch lie side by side as those
- * of memory do: a window's rows are as many steps of a row apart, and what goes across them goes by whole vectors and lines of
- * the plane, wherever its rows begin. */
+ * of memory do: a window's rows are steps of a row apart, and loops across rows go by whole vectors and lines of the plane,
+ * wherever its rows begin. */
 
 /* Bytes that reads of planes run ahead; elements of planes worked on at once; up to so many pixels of a row are few. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384, CYNORM_FEW_PIXELS = CYNORM_VBYTES == 64 ? 13 : 20 };
@@ -13,7 +13,7 @@ typedef struct {
     int64_t width, apart; /* of a row; from one cell of a window to the next */
     const char *from; /* sums along rows: of what, how many rows, bytes from one to the next; to where */
     int64_t rows, pitch;
-    real *out, *cells; /* of a row, where these are apart, zeros on both sides */
+    real *out, *cells; /* cells of a row, where they are apart, with zeros on both sides */
     const char *src, *diff_dst; /* across rows: of a run, `length` elements */
     char *dst;
     real *sums, *weighted; /* the sums along rows, from the first row of the first window on */
@@ -21,7 +21,7 @@ typedef struct {
     int64_t src_ahead, diff_ahead;
     coefficients q;
     int streaming;
-    char *line; /* of dst, while it is not whole: made from byte `made` of it up to where `waits` is in dst */
+    char *line; /* of dst, while it is not whole: made from its byte `made` up to where `waits` points in dst */
     char *waits;
     int64_t made;
 } plane_t;
@@ -42,7 +42,7 @@ CYNORM_INLINE vec FN(cells)(const plane_t *p, const char *row, int64_t n, int dt
     return x * x;
 }
 
-/* The window sums along rows; what is stored beyond the end of one is the beginning of the next. */
+/* The window sums along rows; what is stored beyond the end of a row lies where the next one begins. */
 CYNORM_INLINE void FN(plane_rows)(const plane_t *p, int dtype, int reach, int terms) {
     const int64_t last = (p->width - 1) % VL + 1, whole = p->width - last;
     const int64_t vector = VL * (terms ? (int64_t)sizeof(real) : cynorm_itemsize(dtype));
@@ -80,8 +80,8 @@ CYNORM_INLINE vec FN(plane_omega)(const plane_t *p, int64_t i, int reach) {
     return FN(omega_of)(&p->q, FN(sum_apart)(p->sums + i, p->width, reach), VL);
 }
 
-/* In place of the sums, `count` vectors of terms, of n lanes. Without `mends`, nothing is written, and 0 returned, where a power is
- * to be mended. */
+/* In place of the sums, `count` vectors of terms, of n lanes. Without `mends`, writes nothing and returns 0 where a power is to be
+ * mended. */
 CYNORM_INLINE int FN(plane_term)(const plane_t *p, const vec *omegas, int64_t i, int64_t n, int count, int dtype, int kind,
                                  int mends) {
     vec omega[2], x[2], g[2], term[2], weighted[2], told = {0};
@@ -100,7 +100,7 @@ CYNORM_INLINE int FN(plane_term)(const plane_t *p, const vec *omegas, int64_t i,
     return 1;
 }
 
-/* Terms by twos from vector i on, as long as no power is to be mended (CYNORM_UNMENDED); returns where it stops. */
+/* Terms by twos from element i on, until a power is to be mended (CYNORM_UNMENDED); returns where it stops. */
 typedef int64_t FN(cynorm_unmended)(const plane_t *, int64_t i);
 CYNORM_INLINE int64_t FN(unmended_terms)(const plane_t *p, int64_t i, int dtype, int reach) {
     vec omega[2], next[2];
@@ -181,7 +181,7 @@ static __attribute__((noinline)) void FN(put_piece)(plane_t *p, char *dst, vec v
     p->waits = NULL;
 }
 
-/* `pieces` is what waits from run to run; p, of which nothing is stored, a copy. */
+/* `pieces` is what waits from run to run; p is a copy, to which nothing is stored. */
 CYNORM_INLINE void FN(plane_finish)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind,
                                     int backward) {
     const int64_t size = cynorm_itemsize(dtype), line = 64 / size, whole = !((intptr_t)p->dst & (size - 1));
@@ -223,16 +223,16 @@ CYNORM_INLINE void FN(plane_finish)(plane_t *pieces, const plane_t *p, int dtype
 
 /* ---- compiled loops ---- */
 
-/* A vector's neighbours are in the ones beside it. */
+/* A vector's neighbours are in the vectors beside it. */
 enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL };
 
-/* Of planes: sums along rows of squares, and what sums of terms finish, need no exponent. */
+/* Of planes; sums of squares along rows, and what sums of terms finish, need no exponent. */
 #define CYNORM_PLANE(T, direction, reach, name, kind, together)                                                \
     static __attribute__((noinline)) void FN(planes_##T##_##direction##reach##name)(plane_t *given) {          \
         const plane_t p = *given;                                                                              \
         if (reach > VL) return;                                                                                \
         const int beta = kind;                                                                                 \
-        if (#direction[0] == 'f') /* where it gains nothing to stop */                                         \
+        if (#direction[0] == 'f') /* where stopping gains nothing */                                           \
             FN(plane_finish)(given, &p, CYNORM_##T, reach, beta, 0);                                           \
         else                                                                                                   \
             FN(plane_backward)(given, &p, CYNORM_##T, reach, beta,                                             \
@@ -287,8 +287,8 @@ static void (*const FN(plane_terms)[CYNORM_PLANE_REACH])(plane_t *) = {
 /* Elements from one cell of a window along a row to the next, and of a row. */
 static int64_t FN(plane_apart)(const cynorm_lrn_tile *t) { return t->window[0].step > 1 ? t->count[0] : 1; }
 static int64_t FN(plane_width)(const cynorm_lrn_tile *t) { return t->count[0] * (t->window[0].step > 1 ? t->count[1] : 1); }
-/* Whether rows of pixels, whose channels follow on, are faster as rows of a plane than by vectors of channels: where these are half
- * empty, or the ends of rows are much of the work, up to what scratch holds; less so, in the caches. */
+/* Whether rows of pixels, whose channels follow on, are faster as rows of a plane than by vectors of channels: where vectors are
+ * half empty, or the ends of rows are much of the work, up to what scratch holds; where less so, in the caches. */
 static int FN(pixels_as_rows)(const cynorm_lrn_tile *t) {
     const int64_t channels = t->count[0], pixels = t->count[1], lanes = (channels + VL - 1) / VL * VL;
     const int64_t most = 2 * channels <= lanes || pixels <= 8 ? 2 * CYNORM_PLANE
@@ -302,7 +302,7 @@ static int FN(pixels_as_rows)(const cynorm_lrn_tile *t) {
 }
 
 /* Rows of planes that are worked on at once, of so many elements; reals of scratch for these and the rows around, and for the cells
- * of one where these are apart. */
+ * of a row where they are apart. */
 static int64_t FN(plane_step)(const cynorm_lrn_tile *t) {
     const int64_t rows = CYNORM_PLANE / FN(plane_width)(t), least = 4 * t->left, all = t->extent;
     return all < least ? all : rows < least ? least : rows < all ? rows : all;
@@ -319,7 +319,7 @@ static size_t FN(planes_scratch)(const cynorm_lrn_tile *t, int backward) {
     return (size_t)(64 + reals * (int64_t)sizeof(real));
 }
 
-/* Sums along rows [begin, end) of a plane whose row 0 is `data`; rows that are not there are zeros. */
+/* Sums along rows [begin, end) of a plane whose row 0 is `data`; missing rows are zeros. */
 static void FN(sums_along)(plane_t *p, void (*run)(plane_t *), const char *data, int64_t pitch, int64_t begin,
                            int64_t end, int64_t extent, real *out) {
     const int64_t from = begin > 0 ? begin : 0, to = end < extent ? end : extent;

@@ -1,20 +1,20 @@
 /* LRN with windows along level 0. A template, see types.h; formulas and tiles are lrn.h's.
  *
  * The vectors of a row follow one another, and the cells beside a vector are shifted in from its neighbours (lrn_window.h):
- * any window that reaches less than a vector to either side, if lanes can be picked by number. Where vectors are shorter than
- * with AVX-512, wider ones are summed in scratch (lrn_far.h).
+ * this serves any window that reaches less than a vector to either side, if lanes can be picked by number. Where vectors are
+ * shorter than AVX-512's, wider windows are summed in scratch (lrn_far.h).
  *
- * Past the cache, a row that does not begin at a line leaves by lines that are the end of one vector and what begins the next
+ * Past the cache, a row that does not begin at a line leaves by lines that are the end of one vector and the beginning of the next
  * (across_t), where vectors are whole and lanes can be picked; else rows are made in scratch and copied. */
 
 enum { CYNORM_ROW_AHEAD = 6144 }; /* bytes to what is prefetched */
-enum { CYNORM_FAR_WINDOW = 6 }; /* among the loops for windows, that of those which reach further than registers */
+enum { CYNORM_FAR_WINDOW = 6 }; /* among the loops for windows, the one for those that reach further than registers */
 
 typedef struct { int64_t row, rows, from, to, most; } strip_t; /* vectors [from, to) of rows; most: how many rows */
-/* dst past the cache, where lines begin within its vectors: a line is the end of one and what begins the next. */
+/* dst past the cache, where lines begin within its vectors: a line is the end of one and the beginning of the next. */
 typedef struct {
     vec before;                 /* the vector before, as it is stored */
-    ivec lanes;                 /* of both, those of a line */
+    ivec lanes;                 /* of both vectors, those of a line */
     int64_t first;              /* how many of a vector come before the next line */
     char *begin, *end;          /* of the run: rows that follow one another */
 } across_t;
@@ -34,7 +34,7 @@ typedef struct FN(cynorm_lrn_rows) {
     int src_flat, diff_flat, y_flat, dst_flat; /* whether rows follow one another as vectors do */
     int columns, keeps; /* whether loops that know no window may go by columns, and leave src in scratch for results */
     int late; /* of a wide window: how many steps its sums are late; else 0 */
-    int64_t gap; /* vectors of zeros behind each row in scratch, of windows that are late, or backward summed in scratch */
+    int64_t gap; /* vectors of zeros behind each row in scratch, for windows that are late or, backward, summed in scratch */
     across_t *across; /* or NULL */
     row_loop_t *omegas, *powers, *results; /* `powers`: of omega, into dst or, backward, into terms */
 } rows_t;
@@ -42,7 +42,7 @@ typedef struct FN(cynorm_lrn_rows) {
 /* So that the compiler goes on with a pointer where a loop leaves it, instead of making it anew. */
 #define KEEP(p) __asm__("" : "+r"(p))
 
-/* Else a loop of it becomes a call of memset. */
+/* Otherwise, a loop of this becomes a call of memset. */
 CYNORM_INLINE void FN(zero)(vec *p) {
     *p = (vec){0};
     KEEP(p);
@@ -50,11 +50,11 @@ CYNORM_INLINE void FN(zero)(vec *p) {
 
 /* ---- strips ---- */
 
-/* Rows go by strips: some of them or, of a long one, vectors [from, to). Window sums, powers and results have
- * loops of their own, so short that the core looks several vectors ahead; what one leaves for the next lies in the
+/* Rows go by strips: several rows or, of a long one, vectors [from, to). Window sums, powers and results have loops
+ * of their own, so short that the core looks several vectors ahead; what one loop leaves for the next lies in the
  * first-level cache, row after row. Where strips meet in a row, what the windows reach is made twice. Sums of a wide
- * window, which are late, run on from row to row: there a vector of zeros lies behind each, which none reaches across.
- * How many instructions there are is the limit, those that move registers and count vectors too. */
+ * window are late and run on from row to row: a vector of zeros lies behind each row, and no window reaches across it.
+ * The number of instructions is the limit, including those that move registers and count vectors. */
 enum { CYNORM_STRIP_MARGIN = 2 * CYNORM_PIECES }; /* more than windows reach and sums are late */
 enum { CYNORM_STRIP_VECTORS = 2 * CYNORM_ROW_STRIP / VL + 2 * CYNORM_STRIP_MARGIN };
 /* from a term to what its diff_dst adds to diff_src, and to its src */
@@ -80,7 +80,7 @@ CYNORM_INLINE int64_t FN(lanes)(const rows_t *r, int64_t v, int whole) {
     return whole || v < r->vectors - 1 ? VL : r->last;
 }
 
-/* Several vectors at once: by halves two, the even and the odd elements of the one at p; else that and the next ones. */
+/* Several vectors at once: by halves, the even and the odd elements of the one at p; else that one and the next ones. */
 CYNORM_INLINE vec FN(get_of_some)(const char *p, int64_t step, int k, int dtype, int64_t n, int halves) {
     return halves ? FN(get_part)(p, dtype, n, k ? CYNORM_ODD : CYNORM_EVEN) : FN(get)(p + k * step, dtype, n);
 }
@@ -141,7 +141,7 @@ CYNORM_INLINE void FN(put_across)(across_t *a, char *p, const vec *out, int dtyp
 #endif
 }
 
-/* Before a row at dst, or none: unless it follows on, what the last vector has beyond its last line, and a new run. */
+/* Before a row at dst, or none: unless it follows on, store what the last vector has beyond its last line, and begin a new run. */
 static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
 #if CYNORM_PICKS
     const int64_t size = (int64_t)sizeof(real), lanes = bytes / size, left = lanes - a->first;
@@ -156,13 +156,13 @@ static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
 #endif
 }
 
-/* ---- powers and terms, for which no window counts ---- */
+/* ---- powers and terms, which depend on no window ---- */
 
-/* Loops that know no window take vectors as they lie in memory, by lines: all rows, where these follow one another; else
- * rows or, of blocks of channels, columns: then steps and pitches change places. Blocks often lie a multiple of 4 KB apart:
- * along a row, each load would wait for the store before it, which it seems to follow. So results take src from scratch. */
+/* Loops that know no window take vectors as they lie in memory, by lines: all rows, where they follow one another; else rows
+ * or, with blocks of channels, columns: then steps and pitches change places. Blocks often lie a multiple of 4 KB apart: along
+ * a row, each load would wait for the store before it, on which it seems to depend. So results take src from scratch. */
 typedef struct {
-    int64_t first, lines, from, vectors, full; /* of the operands; of a line, and as many of these are whole */
+    int64_t first, lines, from, vectors, full; /* of the operands; of a line, and how many of these are whole */
     int64_t line, apart; /* in scratch, from a line to the next, from a vector to the next */
 } lines_t;
 
@@ -190,7 +190,7 @@ CYNORM_INLINE lines_t FN(columns_as_lines)(rows_t *r, const strip_t *s, int64_t 
 /* Whether loops that know no window go by columns. */
 CYNORM_INLINE int FN(by_columns)(const rows_t *r, const strip_t *s) { return r->columns && s->rows > 1; }
 
-/* Without `mends`, nothing is written, and 0 returned, where a power is to be mended. */
+/* Without `mends`, writes nothing and returns 0 where a power is to be mended. */
 CYNORM_INLINE int FN(powers_of_some)(const rows_t *r, across_t *across, const char *src, char *dst, const vec *omega,
                                     int64_t apart, int64_t n, int count, int dtype, int kind, int halves, int crossing, int mends) {
     vec x[CYNORM_TOGETHER], all[CYNORM_TOGETHER], out[CYNORM_TOGETHER], told = {0};
@@ -234,7 +234,7 @@ CYNORM_INLINE int FN(terms_of_some)(const rows_t *r, const char *src, const char
     return 1;
 }
 
-/* Of whole vectors that follow one another in scratch those, by `count`, before a power to be mended (CYNORM_UNMENDED): their
+/* Of whole vectors that follow one another in scratch, by `count`, those before a power to be mended (CYNORM_UNMENDED): makes their
  * terms or, without diff_dst, dst. Returns how many. */
 typedef int64_t FN(unmended_rows)(const rows_t *, const char *src, const char *diff, char *dst, vec *at, int64_t vectors);
 CYNORM_INLINE int64_t FN(rows_before_mended)(const rows_t *given, const char *src, const char *diff, char *dst, vec *at,
@@ -334,7 +334,7 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
 
 /* ---- window sums, and results ---- */
 
-/* omega of vectors [from, to) of the strip's rows; other vectors before it and behind it are spoilt. */
+/* omega of vectors [from, to) of the strip's rows; vectors before and behind it are spoilt. */
 CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega, int dtype,
                                     int reach, int whole, int halves) {
     const rows_t copy = *given, *r = &copy; /* which no store might alias */
@@ -647,7 +647,7 @@ static const struct {
 
 /* ---- tiles ---- */
 
-/* Vectors of a strip by columns: of four rows at least, up to twice as many as of others. */
+/* Vectors of a strip by columns: at least four rows of them, but at most twice as many as in other strips. */
 static int64_t FN(strip_of_columns)(const rows_t *r) {
     const int64_t least = CYNORM_ROW_STRIP / VL, rows = 4 * (r->vectors + r->margin);
     return rows < least ? least : rows < 2 * least ? rows : 2 * least;
@@ -677,7 +677,7 @@ static int FN(packed)(const cynorm_lrn_tile *t, int i) {
            (i != CYNORM_LRN_DST && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
 }
 
-/* Rows of dst until they are copied, or are packed. */
+/* Bytes of the rows of dst until they are copied, or of what unpacking them takes. */
 static int64_t FN(rows_stage)(const cynorm_lrn_tile *t) {
     const int64_t entries = t->count[0] * t->count[1] * (FN(joint)(t) ? t->count[2] : 1);
     if (FN(packed)(t, CYNORM_LRN_DST)) return cynorm_unpack_bytes(FN(unpacked_rows)(t));

@@ -2,10 +2,10 @@
  * formulas and tiles are lrn.h's.
  *
  * All rows are one run of vectors, which begin where dst can take them: at lines. Rows need not, as NumPy's arrays do not:
- * one ends within a vector that begins the next, then. Of each row one vector keeps windows from what lies across its end
- * (edge_t), the others know of no rows. */
+ * a row then ends within a vector in which the next begins. In each row, one vector keeps windows from what lies across the
+ * row's end (edge_t); the others know of no rows. */
 
-/* The end of a row: vectors before the next one that asks for an edge, and that. */
+/* The end of a row: vectors before the next one that asks for an edge, and that edge. */
 typedef struct { int64_t left; const edge_t *edge; } row_end_t;
 /* A run, between two calls of its loop. */
 typedef struct {
@@ -20,7 +20,7 @@ typedef struct {
 typedef void run_loop_t(rowrun_t *, int64_t n, const char *src, const char *diff_dst, char *dst);
 
 /* From the end of a row to that of the next. `early`: windows reach from the last lane of a vector to the second one of the
- * next, so that where a row ends in that one's first lane, the vector before it asks for an edge, too. */
+ * next, so that where a row ends in the first lane of the next, the vector before it asks for an edge, too. */
 CYNORM_INLINE void FN(next_end)(row_end_t *end, const rowrun_t *u, int64_t whole, int64_t rest, int early) {
     const edge_t *const now = end->edge, *const last = u->edge + VL;
     end->edge += rest, end->left = whole - 1;
@@ -42,7 +42,7 @@ _Static_assert(CYNORM_STRIP_MARGIN + CYNORM_RUN_STRIP + CYNORM_RUN_LAG + CYNORM_
 
 /* dst of n vectors or, backward, of as many from the one before on. Sums, powers and results of different vectors share a
  * loop: stores past the cache, of which a burst would wait for memory, leave evenly between loads. `alike`: all rows end in
- * the same lane, and dst goes past the cache; the fewer instructions then count. */
+ * the same lane, and dst goes past the cache; the instructions saved then count. */
 CYNORM_INLINE void FN(go_on)(rowrun_t *u, int64_t n, const char *src, const char *diff, char *dst, int dtype, int backward,
                              int reach, int kind, int together, int halves, int alike) {
     rows_t copy = u->r;
@@ -226,8 +226,8 @@ static int FN(runs_serve)(const cynorm_lrn_tile *t) {
     const int64_t cell = cynorm_itemsize(dtype) * (1 + s.halves), first = s.before / cell;
     if (s.before % cell || s.lanes < VL || s.bytes < 4 * s.step) return 0;
     if (!s.halves && (first < reach || (s.lanes == VL && first == 1))) return 0;
-    /* where rows are whole vectors, strips of them are as fast in the cache backward, if lanes can be picked, and have less to
-     * set up; and faster with powers for which there are too few registers here */
+    /* where rows are whole vectors, strips of them are as fast in the cache, backward if lanes can be picked, and take less to
+     * set up; and they are faster with powers for which there are too few registers here */
     const int power = FN(loop_of_beta)(t, 1), half = dtype != CYNORM_COMPUTE, few = CYNORM_VBYTES == 32 && !CYNORM_DOUBLE;
     const int strips = ((half || few) && power == 2) || (half && few && power == 0 && backward);
     const int cached = !t->streaming && ((backward && CYNORM_PICKS) || s.bytes < 256 * s.step);

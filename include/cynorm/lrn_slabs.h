@@ -2,26 +2,26 @@
  *
  * CYNORM_SLABS slabs are worked on at a time, in strips of up to CYNORM_STRIP vectors: loops for window sums, terms and
  * results follow one another, each short enough for the core to look several vectors ahead, and hand their rows on
- * in the first-level cache. A strip is also what memory has the time of: reads are asked for all along.
+ * in the first-level cache. Memory, too, has the time of a strip: reads are asked for all along.
  *
- * Wide windows are sums by blocks: of each block its ends are kept, from every slab to the last, as many blocks as a window
- * reaches over. Each is read once as what a window begins with; those from a block's first slab on are the whole blocks.
+ * Wide windows are sums by blocks: the ends of each block are kept, the sums from every slab to its last one, for as many blocks
+ * as a window reaches over. Each is read once as the beginning of a window; those from a block's first slab on are whole blocks.
  *
- * Others are trees. With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the last
- * block left, and keeps S_B alone. All of this is replaced in place, line by line as it is read: stores elsewhere would each
+ * Other windows are trees. With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the
+ * last block left, and keeps only S_B. All of this is replaced in place, line by line as it is read: stores elsewhere would each
  * wait for a line of the second-level cache.
  *
- * Windows that lie along rows as well are summed along these first, by the same means: in planes, each row's vectors
- * follow one another (lrn_window.h); where channels are innermost, a row is taken one vector of them at a time, and its
- * windows are trees, of S_4 of each of its pixels. Then all that strips are is a row. */
+ * Windows that also lie along rows are summed along rows first, by the same means: in planes, each row's vectors follow
+ * one another (lrn_window.h); where channels are innermost, a row is taken one vector of channels at a time, and its
+ * windows are trees, of S_4 of each of its pixels. A strip is then just a row. */
 
 enum { CYNORM_WINDOW_BLOCKS = 8, CYNORM_STRIP = 16 }; /* the most of a window; vectors of a strip, at most */
-enum { CYNORM_FEWEST = 6 }; /* from so many channels on a vector of them, even if most of it is empty, is faster than lrn.h's loop */
+enum { CYNORM_FEWEST = 6 }; /* from so many channels on, a vector of them, even if mostly empty, is faster than lrn.h's loop */
 
 /* Sums of squares, or of terms. */
 typedef struct {
     int64_t n;             /* slabs of the window */
-    int64_t pitch;         /* reals from what is kept of a vector to that of the next */
+    int64_t pitch;         /* reals from what is kept of a vector to that of the next one */
     int blocks;            /* before this one that a window reaches over */
     real *block[CYNORM_WINDOW_BLOCKS]; /* by vectors: ends, or S_B, of the block before, of the one before that, ... */
     real *kept;            /* of trees, by vectors: S_1 to S_B/2 of the last slabs of the block before */
@@ -46,7 +46,7 @@ typedef struct {
     int64_t most;                         /* vectors of a strip: fewer past the cache, where reads and writes take turns */
     seam_t seam[CYNORM_SLABS];
     const cynorm_late *late;              /* dst of the block before */
-    vec line;                             /* what the last row along a seam has of a line that the next one begins in */
+    vec line;                             /* what the last row along a seam has of the line in which the next row begins */
     real strip[CYNORM_SLABS][CYNORM_STRIP * VL] __attribute__((aligned(64)));
 } slabs_t;
 
@@ -87,14 +87,14 @@ CYNORM_INLINE vec FN(pair_of)(const slab_sums *s, const vec *own, int64_t at, in
     return FN(of_block)(s, own, at, j, back) + FN(of_block)(s, NULL, at, j, back + 1);
 }
 
-/* Adds to the sums of a window's `low` latest slabs what it has before these; `own`: S_B of this block, which is then kept. */
+/* Adds to the sums of a window's `low` latest slabs what the window has before them; `own`: S_B of this block, then kept. */
 CYNORM_INLINE void FN(add_blocks)(const slab_sums *s, int64_t at, const vec *own, vec *sum, int low) {
     if (s->n & CYNORM_SLABS) {
         EACH_SLAB sum[j] += FN(of_block)(s, own, at, j - low, 0);
         if (s->n & 2 * CYNORM_SLABS) EACH_SLAB sum[j] += FN(pair_of)(s, NULL, at, j - low, 1);
     } else EACH_SLAB sum[j] += FN(pair_of)(s, own, at, j - low, 0);
     if (!s->blocks) return;
-    const int all = s->n >= 2 * CYNORM_SLABS; /* else the next block reads the last `low` alone, and none after it */
+    const int all = s->n >= 2 * CYNORM_SLABS; /* else only the next block reads any, the last `low` */
     EACH_SLAB if (all || j >= CYNORM_SLABS - low) FN(store)(s->block[s->blocks - 1] + at + j * VL, own[j]);
 }
 
@@ -178,7 +178,7 @@ typedef struct {
     int row;
 } slab_row;
 
-/* `together` vectors of it, the first v vectors on from element i; of n lanes. */
+/* `together` vectors of the row, from v vectors after element i on; of n lanes. */
 CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, int64_t v, int64_t n, int dtype, int stage,
                                     int kind, int together, int seamed) {
     const int64_t size = cynorm_itemsize(dtype);
@@ -259,7 +259,7 @@ CYNORM_INLINE void FN(sum_along_lanes)(real *cells, int64_t vectors, const windo
 enum { CYNORM_PIXELS = 4 }; /* at a time */
 typedef struct { vec cell, two, before; } pixels_t; /* S_1 and S_2 of the latest pixel, S_2 of the one before */
 
-/* `count` pixels, if given, else beyond the row; fours: where their S_4 belong. The windows that end with them, of n, if `ends`. */
+/* `count` pixels, of the row if `given`, else beyond it; fours: where their S_4 belong. If `ends`, windows of n that end there. */
 CYNORM_INLINE void FN(sum_pixels)(pixels_t *s, real *cells, real *fours, int64_t right, int64_t n, int low, int count, int given,
                                   int ends) {
     vec cell[CYNORM_PIXELS], two[CYNORM_PIXELS], sum[CYNORM_PIXELS];
@@ -423,7 +423,7 @@ static const struct {
 
 /* ---- tiles ---- */
 
-/* Whether windows lie along rows whose pixels are vectors; else those of rows, if any, lie along lanes. */
+/* Whether windows lie along rows whose pixels are vectors; else windows of rows, if any, lie along lanes. */
 static int FN(by_pixels)(const cynorm_lrn_tile *t) { return t->windows && t->window[0].step > 1; }
 
 /* Whether windows lie along pixels, and channels fill their vectors well enough. */
@@ -436,7 +436,7 @@ static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
     return FN(by_pixels)(t) ? t->count[1] + t->streaming : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
 }
 
-/* Cells of a window; blocks before one whose S_B it needs; reals of a slab_sums. */
+/* Cells of a window; how many blocks before one it needs S_B of; reals of a slab_sums. */
 static int64_t FN(slabs_of)(const cynorm_lrn_tile *t) { return t->left + t->right + 1; }
 static int64_t FN(pixels_of)(const cynorm_lrn_tile *t) { return t->window[0].left + t->window[0].right + 1; }
 static int FN(slab_blocks)(int64_t n, int tree) {
@@ -462,8 +462,8 @@ static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
                                       2 * FN(stage_bytes)(t, CYNORM_SLABS));
 }
 
-/* Whether this serves a tile whose rows are contiguous, or will be copied so. In planes smaller than a vector, lrn.h's loop goes
- * from one to the next; the end of a larger one has to write the line that it shares with the tile before. */
+/* Whether this serves a tile whose rows are contiguous, or will be as copies. In planes smaller than a vector, lrn.h's loop goes
+ * from one to the next; the end of a larger plane has to write the line that it shares with the tile before. */
 static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
     const int64_t n = FN(slabs_of)(t);
@@ -492,7 +492,7 @@ static void FN(slab_range)(int *range, int64_t first, int64_t begin, int64_t end
 
 /* What windows along rows need. */
 typedef struct {
-    real *cells;                   /* rows of vectors, in planes with one of zeros behind each */
+    real *cells;                   /* rows of vectors; in planes, with one of zeros behind each */
     int64_t pitch;                 /* reals from a row to the next */
     int64_t whole, vectors, lanes; /* of a row: whole vectors, all; lanes of the others */
     int64_t lead;                  /* of pixels along a seam (lrn_stage.h), else 0 */
@@ -585,7 +585,7 @@ static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *
         }
 }
 
-/* The slabs that have none, outside the tensor or of no concern to the tile. */
+/* Clear slabs that have no cells: outside the tensor, or of no concern to the tile. */
 static void FN(clear_others)(const slabs_t *b, const int *rows, int64_t vectors) {
     for (int j = 0; j < CYNORM_SLABS; j++)
         if (j < rows[0] || j >= rows[1]) memset(b->cells + j * b->pitch, 0, (size_t)(vectors * VL) * sizeof(real));
@@ -635,7 +635,7 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a, con
     if (w->finishes && a->lead) FN(slab_edges)(b, a, t, done, backward ? CYNORM_SLAB_BACKWARD : CYNORM_SLAB_FORWARD);
 }
 
-/* Slab c gives its squares, the slab `right` before it its terms, and the one another `left` before that is finished;
+/* Slab c gives its squares, the slab `right` before it its terms, and the slab another `left` before is finished;
  * forward has no terms. `along`: of windows along rows, or NULL. */
 static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int backward, int64_t src_at, int64_t diff_at,
                           int64_t dst_at) {
@@ -647,7 +647,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;
     const int64_t terms_end = t->end + t->left < t->extent ? t->end + t->left : t->extent;
     const int64_t least = t->begin - t->left - (backward ? t->right : 0), needed = least < 0 ? 0 : least;
-    const int64_t first = needed - FN(place_in_block)(needed - t->right); /* as lrn.h has blocks begin */
+    const int64_t first = needed - FN(place_in_block)(needed - t->right); /* where lrn.h's blocks begin */
     const int dtype = t->src.dtype, pixels = FN(by_pixels)(t), power = FN(loop_of_beta)(t, 1);
     slabs_t *b = (slabs_t *)((char *)t->scratch + (along ? FN(along_bytes)(t) : 0));
     real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * sums_size, *weighted = zeros + row;

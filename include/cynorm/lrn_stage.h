@@ -1,9 +1,9 @@
 /* LRN: rows of dst on their way past the cache, a block of slabs at a time. A template, see types.h.
  *
- * Rows that begin and end at lines leave as they are made, and so do long ones where a vector is as long as a line: that is
- * the end of one vector, then, and what begins the next (seam_t). Others are made in a stage. Stores past the cache wait for
- * memory, and nothing else runs while a burst of them does, so that a stage's lines leave one by one while the next
- * block is worked on. Of a line that two tiles share the later one makes the whole: it begins a line earlier. */
+ * Rows that begin and end at lines leave as they are made, and so do long ones where a vector is as long as a line: a line
+ * is then the end of one vector and the beginning of the next (seam_t). Others are made in a stage. Stores past the cache wait for
+ * memory, and nothing else runs while a burst of them waits, so that a stage's lines leave one by one while the next
+ * block is worked on. A line that two tiles share is made whole by the later tile, which begins a line earlier. */
 
 /* The most slabs of a block; bytes of dst that wait for more slabs; the most elements of a line. */
 enum { CYNORM_BLOCK_MOST = 8, CYNORM_STAGE = 8192, CYNORM_OVERLAP = 32 };
@@ -32,10 +32,10 @@ typedef struct {
 
 /* A row of dst whose vectors lie across lines. */
 typedef struct {
-    char *line;          /* where the line begins that the row begins in */
+    char *line;          /* beginning of the line that the row begins in */
     ivec lanes;          /* of two vectors that follow one another, those of a line */
     int64_t first;       /* lanes of the first one in that line */
-    int head, tail;      /* whether what is no whole line, at the row's ends, is written */
+    int head, tail;      /* whether parts of lines, at the row's ends, are written */
     vec before, rest;    /* the vector before; elements that are no whole vector */
 } seam_t;
 
@@ -54,7 +54,7 @@ static void FN(open_seam)(seam_t *s, const out_t *o, char *dst) {
 #endif
 }
 
-/* n lanes of v, at a byte of the row; after what comes before it. */
+/* n lanes of v, at byte `at` of the row; after all that comes before. */
 CYNORM_INLINE void FN(put_seamed)(seam_t *s, int64_t at, vec v, int64_t n) {
 #if CYNORM_VBYTES == 64
     if (n < VL) {
@@ -87,7 +87,7 @@ CYNORM_INLINE void FN(close_seam)(const seam_t *s, int64_t row) {
 #endif
 }
 
-/* And one to spare, for what begins up to a line earlier, and for whole vectors at the end. */
+/* Whole lines, and one to spare, for what begins up to a line earlier, and for whole vectors at the end. */
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
 /* Bytes of scratch: of a row of dst, of both stages. */
@@ -96,8 +96,8 @@ static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
 }
 static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t, int slabs) { return slabs * FN(row_bytes)(t) + CYNORM_STAGE; }
 
-/* The plane whose dst is given; `rows`: whether its slabs are rows of memory, which alone go through the stage,
- * and whose vectors follow one another. */
+/* The plane whose dst is given; `rows`: whether its slabs are rows of memory, whose vectors follow one another:
+ * only these go through the stage. */
 static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int slabs, int rows, char *scratch) {
     const int64_t size = cynorm_itemsize(t->dst.dtype), row = t->count[0] * size, before = t->before * size;
     const int by_lines = FN(by_lines)(t, row, VL * size, rows), alone = !t->before && !t->after;
@@ -151,8 +151,8 @@ static void FN(send_joint)(char *line, const char *row_end, const char *next, in
     cynorm_stream_line(line, both + 64 - n);
 }
 
-/* After a block, by which dst is made up to slab `done`: what the stage holds, as pieces. Each row is one, but for lines that it
- * shares with the next one where these lie side by side; or, of short ones that do, all are one piece of memory, cut where lines
+/* After a block, by which dst is made up to slab `done`: what the stage holds, as pieces. Each row is one, except for lines that it
+ * shares with the next row where rows lie side by side; short rows that do are all one piece of memory, cut where lines
  * begin. */
 static void FN(leave_stage)(out_t *o, int64_t done) {
     const cynorm_lrn_tile *t = o->t;
@@ -186,8 +186,8 @@ static void FN(leave_stage)(out_t *o, int64_t done) {
 }
 
 /* ---- channels innermost, a vector of them at each entry: where entries of dst follow on but do not begin at lines, vectors do.
- * One row of these then goes along where the last channels of an entry lie beside the first ones of the next: it has an entry
- * more, and at either end a part of its lanes alone. ---- */
+ * One row of vectors then goes along where the last channels of an entry lie beside the first ones of the next: it has one entry
+ * more, and at either end only a part of its lanes. ---- */
 
 /* Lanes by which vectors begin before their entries, which are whole lines, and follow on in all operands; else 0. */
 static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
@@ -197,7 +197,7 @@ static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
     return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }
 
-/* At an end of such a row, the first one or the last, the lanes that it has, of a vector at x; the others are zero. */
+/* At an end of such a row, the first or the last, the lanes that it has of the vector at x; the others are zero. */
 static inline vec FN(get_edge)(int64_t lead, int last, const char *x) {
 #if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return (vec)_mm512_maskz_loadu_pd((__mmask8)(last ? (1u << lead) - 1 : -1u << lead), x);
@@ -213,8 +213,8 @@ static inline vec FN(part_of_edge)(int64_t lead, int last, vec v) {
     return (vec)((ivec)v & (last ? before : ~before));
 }
 
-/* Those lanes of v, to dst; or, where the rest of that line is the next row's, or the one's before, to *line, which holds it
- * until both are there. */
+/* Stores those lanes of v to dst; or, where the rest of the line is that of the row after or before, to *line, which holds
+ * it until both are there. */
 static __attribute__((noinline)) void FN(put_edge)(int64_t lead, int last, char *dst, vec v, vec *line, int there) {
     const int64_t from = last ? 0 : lead, to = last ? lead : VL, size = (int64_t)sizeof(real);
     if (!line) {

@@ -4,21 +4,21 @@
  * A row of level 1 is taken at a time, by walks over its entries, one vector of level 0 each: the cells beside a vector are
  * the walk's last ones, and the sums along it wait in scratch for the rows that follow. Squares, terms and what these finish
  * have loops of their own, short enough for the core to look several vectors ahead. Rows whose sums do not fit the first-level
- * cache go by parts: that of some rows, then what follows of these. Where a vector of reals is half a line, two walks go side
+ * cache go by parts: one part of some rows, then the next part of these. Where a vector of reals is half a line, two walks go side
  * by side.
  *
- * Where it is a line, and entries of dst follow on but do not begin at lines, walks do: one then goes along where the last
- * channels of an entry lie beside the first ones of the next, from the first channels of a row to the last ones. */
+ * Where a vector is a line, and entries of dst follow on but do not begin at lines, walks do: one then goes along where the
+ * last channels of an entry lie beside the first ones of the next, from the first channels of a row to the last ones. */
 
 enum {
-    /* rows, and bytes of them, that a walk takes before the next one does, at most: past the cache, in the cache */
+    /* the most rows, and bytes of them, that a walk takes before the next walk does: past the cache, in the cache */
     CYNORM_WALK_MOST = 4, CYNORM_WALK = 1 << 17,
     CYNORM_WALK_MOST_CACHED = 32, CYNORM_WALK_CACHED = 1 << 18,
-    /* bytes of scratch that a walk keeps of a row: beyond these rows go by parts; of a part past the cache; beyond these, where
-     * there are no parts, a walk takes one row alone */
+    /* bytes of scratch that a walk keeps of a row: beyond this many, rows go by parts; those of a part past the cache; beyond
+     * this many, where there are no parts, a walk takes only one row */
     CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624, CYNORM_WALK_FAR = 45056,
     CYNORM_WALK_PIECE = CYNORM_VBYTES == 64 ? 32 : 16, /* steps that each stage takes in turn past the cache */
-    /* that rows of a block share with each other */
+    /* lines that rows of a block share with each other */
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
 
@@ -31,23 +31,23 @@ enum { CYNORM_WALKS_BESIDE = CYNORM_VBYTES == 32 ? 2 : 1, CYNORM_WALK_PARTS = CY
 typedef struct { vec squares[4], terms[4], weighted[CYNORM_REACH]; } walked_t;
 
 typedef struct {
-    const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such */
+    const char *newest, *middle, *src, *diff_dst; /* src of three slabs, diff_dst of the second; NULL where there is no such slab */
     char *dst;
     int64_t src_step, diff_step, dst_step;        /* bytes from an entry to the next */
     const char *src_ahead, *diff_ahead;           /* what is prefetched, of the next slab */
     int64_t src_ahead_step, diff_ahead_step;
     int64_t entries, lanes;
-    int64_t lead; /* lanes that belong to the entry before, or 0: the first step has none of these, the last no others */
-    vec *line_before, *line_after; /* what is there of the lines that the row has a part of, and the one before it, or after */
-    int before_there, after_there; /* whether that is the other part; else it is to be left there */
+    int64_t lead; /* lanes that belong to the entry before, or 0: the first step has none of these, the last only these */
+    vec *line_before, *line_after; /* what is there of the lines that the row shares with the row before it, or after it */
+    int before_there, after_there; /* whether that is the other row's part; else this row's is to be left there */
     /* rows of scratch: sums of squares and of terms of the slabs of a window, the newest last */
     real *squares[2 * CYNORM_REACH + 1], *terms[2 * CYNORM_REACH + 1], *weighted_out;
     const real *weighted;
     int64_t piece;  /* steps that each stage takes at a time */
-    int64_t from, to;        /* of a row by parts, this one's steps */
+    int64_t from, to;        /* of a row by parts, the steps of this part */
     const walked_t *before;  /* of the part before, else zeros; NULL: rows do not go by parts */
     walked_t *after;         /* for the next one */
-    int64_t beside; /* from these to the rows of the walk that goes beside this one, if any does */
+    int64_t beside; /* from these rows to those of the walk that goes beside this one, if any does */
     coefficients q;
     int streaming;
 } walk_t;
@@ -58,7 +58,7 @@ CYNORM_INLINE vec FN(get_step)(const walk_t *w, int64_t p, const char *x, int dt
 }
 
 /* Prefetches for step p stand in the loop that takes longest: all at once, in the loop for squares, they would hold up the reads
- * that this one waits for. */
+ * that it waits for. */
 CYNORM_INLINE void FN(fetch_src)(const walk_t *w, int64_t p) { __builtin_prefetch(w->src_ahead + p * w->src_ahead_step, 0, 2); }
 CYNORM_INLINE void FN(fetch_diff)(const walk_t *w, int64_t p) { __builtin_prefetch(w->diff_ahead + p * w->diff_ahead_step, 0, 2); }
 
@@ -69,8 +69,8 @@ CYNORM_INLINE vec FN(walk_sum)(vec *s, vec next, int reach) {
     return sum;
 }
 
-/* Sums of a part of a row end before what its next part reads. So does `weighted`, which would not if it were stored at once:
- * its slot may be that of a row which finishes in that part. */
+/* Sums of a part of a row end before what its next part reads. So does `weighted`, but only because it is stored late:
+ * its slot may be that of a row which finishes in the next part. */
 CYNORM_INLINE void FN(store_weighted)(const walk_t *w, walked_t *s, int64_t at, vec v, int reach, int parts) {
     if (!parts) {
         FN(store)(w->weighted_out + at, v);
@@ -87,8 +87,8 @@ CYNORM_INLINE vec FN(sum_slabs)(real *const *rows, int64_t at, int reach) {
     return FN(sum_cells)(cell, reach);
 }
 
-/* Steps [from, to) of a walk, of `count` of them side by side; sums along it come `reach` steps late, so that a row of scratch
- * begins with as many that are no one's, and past the last entry there are as many steps more. s: what walk_sum keeps. */
+/* Steps [from, to) of `count` walks side by side; sums along a walk come `reach` steps late, so that a row of scratch begins
+ * with `reach` sums that are no one's, and past the last entry there are `reach` more steps. s: what walk_sum keeps. */
 CYNORM_INLINE void FN(walk_squares)(const walk_t *w, walked_t *s, int64_t from, int64_t to, int count, int64_t n, int dtype,
                                     int reach, int straddles) {
     const int64_t vector = VL * cynorm_itemsize(dtype), end = to < w->entries ? to : w->entries;
@@ -153,8 +153,8 @@ CYNORM_INLINE void FN(walk_finish)(const walk_t *w, int64_t from, int64_t to, in
     }
 }
 
-/* By pieces of a row, where memory is the limit, so that it is read and written all the time and not by turns; all of it, or
- * one of its parts. */
+/* All of a row, or one of its parts; by pieces, where memory is the limit, so that it is read and written all the time and not
+ * by turns. */
 CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, int reach, int kind, int backward,
                             int straddles, int parts) {
     const int64_t squares = w->entries + reach, late = (1 + backward) * reach, steps = w->entries + late;
@@ -164,7 +164,7 @@ CYNORM_INLINE void FN(walk)(const walk_t *w, int count, int64_t n, int dtype, in
     for (int64_t from = begin, to; from < end; from = to) {
         to = from + w->piece < end ? from + w->piece : end;
         const int64_t of_terms = from > reach ? from - reach : 0, done = from > late ? from - late : 0;
-        if (w->newest && !(backward ? w->middle : w->src)) /* the first rows: no loop that would fetch */
+        if (w->newest && !(backward ? w->middle : w->src)) /* the first rows: no other loop fetches */
             for (int64_t p = from; p < to && p < w->entries; p++) FN(fetch_src)(w, p);
         if (w->newest) FN(walk_squares)(w, s, from, to < squares ? to : squares, count, n, dtype, reach, straddles);
         if (backward && w->middle)
@@ -215,14 +215,14 @@ static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
     return (size_t)(CYNORM_WALKED + FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
 }
 
-/* The row to prefetch with v, of a tile that reads `beyond` rows past its end: not one that it does not read, which another
- * thread may be writing to, as part of another tensor. */
+/* The row to prefetch with row v, of a tile that reads `beyond` rows past its end: never one that the tile does not read, as
+ * another thread may be writing to it, as part of another tensor. */
 static int64_t FN(row_ahead)(const cynorm_lrn_tile *t, int64_t v, int64_t by, int64_t beyond) {
     const int64_t end = t->end + beyond < t->extent ? t->end + beyond : t->extent;
     return v + by < end ? v + by : end - 1;
 }
 
-/* Of a row of scratch for a slab that is not there, what this part's steps would leave, where they are `late`: zeros. */
+/* Zeros in a row of scratch of a missing slab, where this part's steps, which come `late`, would leave sums. */
 static void FN(clear_sums)(const walk_t *w, real *row, int64_t late) {
     const int64_t from = w->from > late ? w->from - late : 0, to = w->to - late < w->entries ? w->to - late : w->entries;
     if (to > from) memset(row + from * VL, 0, (size_t)(to - from) * VL * sizeof(real));

@@ -1,8 +1,8 @@
 /* LRN by columns with a window of 7 to 31 slabs, an odd number. A template, see types.h; columns are lrn_column.h's, trees lrn.h's.
  *
  * Registers do not hold what such windows reach over. It is kept in a ring of places, a slab each, which the loop's body takes one
- * after another, so that each place is a constant there. At the beginning of a column, where not all stages have work, and of a
- * number of slabs that is no multiple of the ring, the places change hands instead. */
+ * after another, so that each place is a constant there. At the beginning of a column, where not all stages have work, and where
+ * the number of slabs is no multiple of the ring, the places change hands instead. */
 
 #if CYNORM_COLUMNS
 
@@ -10,10 +10,10 @@ enum { CYNORM_WIDE_REACH = 15 };
 enum { CYNORM_WIDE_STEP = 2, CYNORM_WIDE_MOST = 16 }; /* slabs of a step; of the largest ring */
 /* Slabs of a ring, and of the loop's body. */
 #define CYNORM_WIDE_RING(window) ((window) < CYNORM_WIDE_MOST ? 8 : CYNORM_WIDE_MOST)
-/* Slabs from one stage to the next: as far as the window reaches, by whole steps, and one step more, that none waits for another. */
+/* Slabs from one stage to the next: as far as the window reaches, by whole steps, and a step more: none waits for another. */
 #define CYNORM_LATE(reach) ((reach) + ((reach) & 1) + 2)
 
-/* Whether so many slabs are whole steps, and all stages are at work at once. */
+/* Whether `slabs` slabs are whole steps and keep all stages at work at once. */
 static int FN(whole_steps)(int64_t slabs, int64_t reach, int backward) {
     return slabs % CYNORM_WIDE_STEP == 0 && slabs >= (1 + backward) * CYNORM_LATE(reach);
 }
@@ -24,7 +24,7 @@ typedef struct { vec four[2], eight[2], sixteen[2], weighted; } kept_t;
 /* What stays in registers: the latest cell, S_2 of the latest two, S_4. */
 typedef struct { vec cell, pair[CYNORM_WIDE_STEP], four; } tree_t;
 
-/* What a stage leaves for the next; of an odd reach, with one of the step before. */
+/* What a stage leaves for the next; for an odd reach, with one slab of the step before. */
 typedef struct {
     tree_t squares, sums;
     vec omega[CYNORM_WIDE_STEP + 1], terms[CYNORM_WIDE_STEP + 1], weighted[CYNORM_WIDE_STEP];
@@ -107,7 +107,7 @@ CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, sli
     FN(terms_go_on)(b, at, CYNORM_WIDE_STEP);
 }
 
-/* results, backward of terms, forward of omegas. */
+/* results: backward, of terms; forward, of omegas. */
 CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int backward, int window,
                                     int kind, int way, int which, int64_t v) {
     enum { STEP = CYNORM_WIDE_STEP };
@@ -133,7 +133,7 @@ CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const 
     FN(results_go_on)(b, at, STEP);
 }
 
-/* All of them, each a step after the one before; slab c is the newest. */
+/* All stages, each a step after the one before; slab c is the newest. */
 CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int backward, int window,
                                  int kind, int way, int newest, int middle, int finished, int64_t c) {
     const int late = CYNORM_LATE(window / 2);
@@ -144,7 +144,7 @@ CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q,
     FN(wide_omegas)(b, p, q, at, of, window, newest, c);
 }
 
-/* A column, whose stages ask which slabs exist, or do not. */
+/* A column, whose stages ask which slabs exist, or do not ask. */
 CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, int backward, int window, int kind, int way, int ask) {
     enum { STEP = CYNORM_WIDE_STEP };
     const int ring_slabs = CYNORM_WIDE_RING(window);

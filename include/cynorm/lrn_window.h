@@ -77,7 +77,7 @@ static window_t FN(window_of)(const cynorm_lrn_window *w) {
 #define EACH_HALF _Pragma("GCC unroll 2") for (int h = 0; h <= halves; h++)
 
 /* What the window sums of a row need of the vectors before: cells or, of a window of five, the sums of two neighbours;
- * total[0]: the last sums of a wide window that were complete. */
+ * total[0]: the last complete sums of a wide window. */
 typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES]; } sums_t;
 
 /* The window sums at `at`. */
@@ -92,12 +92,12 @@ CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
  * and those whose next but one is. */
 typedef struct { ivec next, second; } edge_t;
 
-/* The row's cells being the first n lanes. */
+/* Where the row's cells are the first n lanes. */
 static edge_t FN(edge_at)(int64_t n) {
     return (edge_t){~FN(first)(n) | FN(first)(n - 1), ~FN(first)(n) | FN(first)(n - 2)};
 }
 
-/* Takes the next vector of cells; the window sums of the one before it, in which a row may end (else `edge` is NULL). Of a
+/* Takes the next vector of cells; makes the window sums of the one before, in which a row may end (else `edge` is NULL). Of a
  * window of five, the sum of the two earliest cells is that of the middle and the next one, shifted. By halves, an even
  * cell's neighbours are odd. What later cells find of earlier ones has nothing of the row that ended, but its zeros. */
 CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int reach, int halves, const edge_t *edge) {
@@ -130,8 +130,8 @@ CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int rea
 CYNORM_INLINE int FN(highest)(int reach) { return reach == -16 ? 4 : reach == -8 ? 3 : reach == -4 ? 2 : 1; }
 CYNORM_INLINE int FN(late)(int reach) { return reach > 0 ? 1 : FN(highest)(reach) + 1; }
 
-/* The same for such a window, of a vector `late` earlier: each S_2m is made of the S_m of a step ago, so that no step
- * is one long chain, and with it the sums of the pieces up to 2m, by where they end; last these are shifted to where
+/* The same for such a window, of the vector `late` steps ago: each S_2m is made of the S_m of the last step, so that no step
+ * is one long chain, and with it the sums of the pieces up to 2m, by where they end; in the end these are shifted to where
  * the windows lie. */
 CYNORM_INLINE vec FN(wide_sum)(sums_t *s, vec next, const window_t *w, int reach, int mirrored) {
 #if CYNORM_PICKS

@@ -1,7 +1,7 @@
 /* Vector arithmetic that belongs to no operator: fma, estimates, x^-beta. A template, see types.h. */
 
-/* ---- what differs between instruction sets; of the min and max of two, the second is the answer beside a NaN, so that
- * clip keeps one; CYNORM_ESTIMATES: the bits that they have at least, or 0 ---- */
+/* ---- what differs between instruction sets; min and max give the second operand if either is a NaN, so that clip keeps a
+ * NaN; CYNORM_ESTIMATES: the bits that estimates have at least, or 0 ---- */
 
 #if CYNORM_VBYTES == 64
 #if CYNORM_DOUBLE
@@ -35,7 +35,7 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return a * b + c; }
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
 static inline vec FN(larger)(vec x, vec y) { return (vec)CYNORM_MM(max)(x, y); }
 static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
-#if CYNORM_DOUBLE || !defined(__FMA__) /* without which the residual of an estimate is not worth having */
+#if CYNORM_DOUBLE || !defined(__FMA__) /* without FMA, the residual of an estimate is not worth having */
 #define CYNORM_ESTIMATES 0
 #else
 static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt)(x); }
@@ -45,7 +45,7 @@ static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp)(x)
 #undef CYNORM_MM
 #else
 static inline vec FN(fma)(vec a, vec b, vec c) {
-#if defined(__aarch64__) && CYNORM_DOUBLE /* where GCC makes scalars of a fifth of such loops over lanes as below */
+#if defined(__aarch64__) && CYNORM_DOUBLE /* where GCC makes scalars of a fifth of loops over lanes like those below */
     return (vec)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
 #elif defined(__aarch64__)
     return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
@@ -124,12 +124,12 @@ static inline vec FN(where_bits)(unsigned bits, vec v) {
 
 static inline vec FN(abs)(vec x) { return (vec)((ivec)x & ~((ivec)(-(vec){0}))); }
 
-/* Whether any lane of two vectors is other than a positive, normal, finite number, or, but for AVX-512, so large that the
+/* Whether any lane of two vectors is not a positive, normal, finite number or, except with AVX-512, is so large that the
  * estimate of its reciprocal is flushed to 0. */
 static inline int FN(either_abnormal)(vec x, vec y) {
 #if CYNORM_VBYTES == 64 && CYNORM_DOUBLE
     return !_kortestz_mask8_u8(_mm512_fpclass_pd_mask((__m512d)x, 0xff), _mm512_fpclass_pd_mask((__m512d)y, 0xff));
-#elif CYNORM_VBYTES == 64 /* every class there is of others */
+#elif CYNORM_VBYTES == 64 /* every class of other numbers */
     return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)x, 0xff), _mm512_fpclass_ps_mask((__m512)y, 0xff));
 #else
     const uint_r count = CYNORM_BITS_INF - CYNORM_BITS_MIN - ((uint_r)2 << CYNORM_MANTISSA); /* of numbers from the least on */
@@ -175,7 +175,7 @@ CYNORM_INLINE vec FN(rsqrt)(vec x, int dtype) {
 #endif
 }
 
-/* y ~ x^-1/2, z ~ y^-1/2 or, for what takes no residual of them, (x*y)^-1/2, and w ~ x^-3/4 */
+/* y ~ x^-1/2, z ~ y^-1/2 or, where no residual of them is taken, (x*y)^-1/2, and w ~ x^-3/4 */
 typedef struct { vec y, z, w; } FN(estimated);
 CYNORM_INLINE FN(estimated) FN(estimates_of)(vec x, int dtype) {
     FN(estimated) of = {{0}};
@@ -260,8 +260,8 @@ static const real FN(exp2_poly)[] = {
     0.6931471824645996f, 0.24022650718688965f, 0.055503569543361664f, 0.009618083015084267f,
     0.0013390863314270973f, 0.00015453163359779865f};
 #endif
-/* Of 1 + j/16, but of every other one in float: the reciprocal q, in so few bits that m * q - 1 is exact beside it, and
- * -log2(q) - j/16. Those of 1 are exact, that the logarithm of what is near 1 keep its digits. */
+/* Of each 1 + j/16, in float of every other one: the reciprocal q, in so few bits that m * q - 1 is exact for m next to it, and
+ * -log2(q) - j/16. Those of 1 are exact, so that logarithms of numbers near 1 keep their digits. */
 #if CYNORM_DOUBLE
 #define CYNORM_PARTS 4 /* log2 of their number */
 static const real FN(reciprocals)[16] __attribute__((aligned(64))) = {
@@ -297,7 +297,7 @@ static inline vec FN(lookup)(const real *table, ivec i) {
 #endif
 }
 
-/* m * q - 1, rounded once, for q of so few bits that it times half of m's is exact */
+/* m * q - 1, rounded once, for q of so few bits that its product with half of m's bits is exact */
 static inline vec FN(times_less_one)(vec m, vec q) {
 #if defined(__FMA__) || defined(__FP_FAST_FMA)
     return FN(fma)(m, q, FN(splat)(-1));
@@ -332,7 +332,7 @@ CYNORM_INLINE void FN(polynomials)(vec *y, const vec *x, int n, const real *c, i
 }
 
 /* x = 2^e * m, m next to 1 + j * 2^-CYNORM_PARTS, from half a part below 1 on: m, and e * 2^CYNORM_PARTS + j as a whole number, and
- * as part of log2 x. Of what is no positive, normal, finite number the latter is CYNORM_BIAS - 1 or more, either way. */
+ * as part of log2 x. If x is no positive, normal, finite number, the latter is CYNORM_BIAS - 1 or more, either way. */
 CYNORM_INLINE ivec FN(bits_above)(vec x) { /* 1, and half a part */
     const sint_r one = (sint_r)CYNORM_BIAS << CYNORM_MANTISSA, half_part = (sint_r)1 << (CYNORM_MANTISSA - CYNORM_PARTS - 1);
     return (ivec)x - (one - half_part);
@@ -346,9 +346,9 @@ CYNORM_INLINE vec FN(log2_of_parts)(ivec parts) {
     return (vec)(parts + magic) - CYNORM_MAGIC / (1 << CYNORM_PARTS);
 }
 
-/* 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST, if in range. log2 x = a + b, a whole number of parts and what is left,
- * less than 1/6. y_high has so few bits that y_high * a is exact, and what y * log2 x has beside that is small, so that no sum
- * need be carried in two parts. */
+/* 2^(y * log2 x) of n vectors, |y| <= CYNORM_BETA_MOST, if in range. log2 x = a + b, a whole number of parts and a rest of less
+ * than 1/6. y_high has so few bits that y_high * a is exact, and the rest of y * log2 x is small, so that no sum need be
+ * carried in two parts. */
 CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y, int dtype) {
     const int spare = dtype == CYNORM_BF16 ? 2 : dtype == CYNORM_F16; /* terms of either polynomial that such results do not need */
     const ivec low_bits = (ivec){0} + (((sint_r)1 << (CYNORM_DOUBLE ? 15 : 12)) - 1);
@@ -363,7 +363,7 @@ CYNORM_INLINE void FN(powers_any)(vec *p, const vec *x, int n, double y, int dty
     FN(polynomials)(b, z, n, FN(log2_poly), CYNORM_DEGREE(FN(log2_poly)) - spare);
     CYNORM_EACH b[k] = FN(fma)(z[k], b[k], FN(lookup)(FN(logarithms), i[k]));
     CYNORM_EACH rest[k] = FN(fma)(y_all, b[k], y_low * a[k]);
-    CYNORM_EACH moved[k] = FN(fma)(y_high, a[k], rest[k]) + CYNORM_MAGIC; /* whose bits end in a whole number, next to y * log2 x */
+    CYNORM_EACH moved[k] = FN(fma)(y_high, a[k], rest[k]) + CYNORM_MAGIC; /* its bits end in a whole number, next to y * log2 x */
     CYNORM_EACH r[k] = FN(fma)(y_high, a[k], CYNORM_MAGIC - moved[k]) + rest[k];
     FN(polynomials)(p, r, n, FN(exp2_poly), CYNORM_DEGREE(FN(exp2_poly)) - spare);
     CYNORM_EACH p[k] = FN(fma)(p[k], r[k], FN(splat)(1));
@@ -393,9 +393,9 @@ static inline int cynorm_special_beta(double beta) {
 #endif
 
 /* Where the estimates w of exponent 3/4 tell whether a power is to be mended: their sum, of fewer than 2^33 vectors, is not
- * finite if and only if a base is no positive, normal, finite number. That takes fewer instructions than to ask of each two
- * bases, and a loop may ask late. AVX-512's take subnormal numbers, too. From 2^126 on y^2 is subnormal: where these are
- * flushed to 0, so are the power and 1/x, with either. */
+ * finite if and only if a base is no positive, normal, finite number. This takes fewer instructions than testing each two
+ * bases, and a loop may test late. AVX-512's estimates take subnormal numbers, too. From 2^126 on, y^2 is subnormal: where
+ * subnormal numbers are flushed to 0, so are the power and 1/x, with either. */
 #define CYNORM_ESTIMATES_TELL (CYNORM_VBYTES == 32 && CYNORM_ESTIMATES && !CYNORM_DOUBLE)
 static inline int FN(not_finite)(vec estimates) {
 #if CYNORM_ESTIMATES_TELL
@@ -406,9 +406,9 @@ static inline int FN(not_finite)(vec estimates) {
 #endif
 }
 
-/* What powers tell of whether one of them is to be mended, if they do: their estimates or, of any exponent, the logarithms of their
- * bases' parts, which are less than 1/6 from their own (powers_any); that of two; and whether there is one. Up to `most` powers are
- * in range, whatever they are rounded to. */
+/* Whether powers tell if one of them is to be mended; what they tell: their estimates or, for any exponent, the logarithms of their
+ * bases' parts, less than 1/6 from the bases' own (powers_any); what two of them tell; and whether one is to be mended. Up to
+ * `most`, powers are in range, whatever they are rounded to. */
 CYNORM_INLINE int FN(powers_tell)(int kind) {
     return kind == CYNORM_BETA_ANY || (CYNORM_ESTIMATES_TELL && kind == CYNORM_BETA_THREE_QUARTERS);
 }
@@ -423,15 +423,15 @@ CYNORM_INLINE int FN(told_to_mend)(vec told, int kind, double beta) {
     return FN(mask_bits)(told > FN(splat)((real)most)) != 0;
 }
 
-/* Whether the power of any lane of two vectors is to be mended: negative, zero, subnormal and infinite bases, NaN, and those
- * whose power is out of range, where its product with a need not be. */
+/* Whether the power of any lane of two vectors is to be mended: negative, zero, subnormal and infinite bases, NaN, and bases
+ * whose power is out of range, though its product with a may not be. */
 CYNORM_INLINE int FN(either_to_mend)(vec x, vec y, int kind, double beta) {
     if (kind == CYNORM_BETA_HUGE) return 1;
     if (!FN(powers_tell)(kind)) return FN(either_abnormal)(x, y);
     return FN(told_to_mend)(FN(told_of_both)(FN(told_of)(x, kind), FN(told_of)(y, kind), kind), kind, beta);
 }
 
-/* product = a * x^-beta: libm's answer in the lanes to mend alone, so that none other changes. */
+/* product = a * x^-beta: libm's answer, only in the lanes to mend, so that no other lane changes. */
 static __attribute__((noinline)) vec FN(mend_power)(vec a, vec x, vec product, double beta) {
     for (int i = 0; i < VL; i++) {
         if (!FN(either_to_mend)(FN(splat)(x[i]), FN(splat)(x[i]), cynorm_beta_kind(beta), beta)) continue;
@@ -458,8 +458,8 @@ CYNORM_INLINE void FN(mend)(vec *out, vec a, vec x, int both, vec *reciprocal, d
     if (both) *reciprocal = FN(mend_reciprocal)(x, *reciprocal, beta);
 }
 
-/* out = a * x^-beta of n vectors and, where asked for, 1/x, of any x; or, where powers tell and `told` is given, of x that are not
- * to be mended: what is told by all of them. */
+/* out = a * x^-beta of n vectors and, if asked for, 1/x, for any x; or, where powers tell and `told` is given, for x that are not
+ * to be mended: `told` is then what all of them tell. */
 CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n, int kind, double beta, int dtype,
                                     vec *reciprocal, vec *told) {
     vec r[CYNORM_TOGETHER], own = {0};

@@ -1,4 +1,4 @@
-/* Memory moved past the cache, and the measure of how fast this machine can. */
+/* Memory moved past the cache, and the measure of how fast this machine can move it. */
 
 typedef float cynorm_vector __attribute__((vector_size(CYNORM_VBYTES)));
 
@@ -31,7 +31,7 @@ CYNORM_INLINE void cynorm_stream(char *p, const void *v, size_t n) {
     memcpy(p, v, n);
 }
 
-/* A line, to where one begins. */
+/* A line, to where a line of dst begins. */
 CYNORM_INLINE void cynorm_stream_line(char *dst, const char *src) {
     for (int j = 0; j < 64; j += CYNORM_VBYTES) cynorm_stream(dst + j, src + j, CYNORM_VBYTES);
 }

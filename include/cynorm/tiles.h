@@ -15,7 +15,7 @@ typedef struct {
     int dtype;
 } cynorm_lrn_view;
 
-/* The views of a tile; what loops take as operands are all but the last. */
+/* The views of a tile; loops take all but the last as operands. */
 enum {
     CYNORM_LRN_SRC, CYNORM_LRN_DIFF_DST, CYNORM_LRN_Y, CYNORM_LRN_DST, CYNORM_LRN_OMEGA, CYNORM_LRN_VIEWS,
     CYNORM_LRN_OPERANDS = CYNORM_LRN_OMEGA
@@ -78,7 +78,7 @@ typedef struct {
 typedef struct {
     int kept_inner;    /* whether each element of a row has its own statistics, or each row of a group */
     int64_t count[3];  /* elements of a row, rows of a group, groups; kept_inner: of a row, images, rows of each */
-    int64_t repeat;    /* how many of the data's groups make one group, of a kept row that is as much longer */
+    int64_t repeat;    /* how many of the data's groups make one group, whose kept row is so many times as long */
     int64_t split;     /* statistics of a block, or all */
     int64_t blocks;    /* more than 1: rows are of one block, as they are `block` apart in all views, */
     int64_t row;       /* and this is how many coefficients one has */
@@ -87,7 +87,7 @@ typedef struct {
     int64_t bit;       /* where in the mask the tile begins */
     const void *center, *norm, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
-    int64_t next[2];   /* how far what is fetched next is, of src and of diff_dst; 0: where this tile's next rows are; */
+    int64_t next[2];   /* how far ahead what is fetched next lies, of src and of diff_dst; 0: this tile's next rows; */
     int64_t jump[2];   /* and how much further, in the last images */
     int64_t last_images;
     cynorm_activation activation;

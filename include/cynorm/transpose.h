@@ -1,8 +1,8 @@
 /* Elements moved from one memory order to another, whatever they stand for: only their size matters. */
 
-enum { CYNORM_LANE = 16 }; /* bytes: what instructions interleave in, however wide the vector */
+enum { CYNORM_LANE = 16 }; /* bytes within which instructions interleave, however wide the vector */
 
-/* n elements, `to_step` and `from_step` bytes apart. The steps of slices as they are written most, [::-1] and [::2], are
+/* n elements, `to_step` and `from_step` bytes apart. The steps of the most common slices, [::-1] and [::2], are
  * constants, of which compilers make vectors. */
 #define ARGUMENTS char *restrict to, int64_t to_step, const char *restrict from, int64_t from_step, int64_t n
 #define CYNORM_COPY(size)                                                                                    \
@@ -37,10 +37,10 @@ static void cynorm_copy_elements(char *to, int64_t to_step, const char *from, in
 
 #ifdef __SSE2__
 
-/* to[c][r] = from[r][c] of as many rows as a vector of so many lanes holds, and of a lane of columns. Lane k
+/* to[c][r] = from[r][c] of as many rows as a vector of `lanes` lanes holds, and of a lane of columns. Lane k
  * of vector i begins as row i + k * columns; each stage rotates the bits of an element's row and column,
  * written side by side, by one. The asm hides how far lanes are apart: GCC would keep a register per row.
- * Where not all of one lane's rows are given, others stand for them; where not all columns are kept, they are not written. */
+ * Where not all of a lane's rows are given, others stand in for them; columns that are not kept are not written. */
 #define CYNORM_TRANSPOSE_LANES(lanes, vector, mm, LOAD, STORE)                                               \
     CYNORM_INLINE vector cynorm_interleave_##lanes(vector a, vector b, int upper, int size) {                \
         switch (size) {                                                                                      \
@@ -111,7 +111,7 @@ CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char 
 
 #endif
 
-/* n rows at a time, of so many or more. Last blocks overlap those before: nothing past a row is read. */
+/* n rows at a time, of n or more. The last blocks overlap those before: nothing past a row is read. */
 CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *from, int64_t from_step,
                                          int64_t rows, int64_t columns, int64_t ahead, int size, int n) {
     const int wide = CYNORM_LANE / size, line = 64 / size;
@@ -130,8 +130,8 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
     }
 }
 
-/* Fewer columns than a lane, whose rows are a lane apart at most: a lane of each is read, but not of those which have no row behind
- * them where that ends. */
+/* Fewer columns than a lane, in rows at most a lane apart: a lane of each row is read, but not of rows that have no other behind
+ * them where that lane ends. */
 CYNORM_INLINE void cynorm_split_rows(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,
                                      int size) {
     const int n = CYNORM_VBYTES / size;
@@ -146,7 +146,7 @@ CYNORM_INLINE void cynorm_split_rows(char *to, int64_t to_step, const char *from
     }
 }
 
-/* Fewer rows than a lane, and columns that follow on where they are written: of each, a lane is, whose end the next one overwrites. */
+/* Fewer rows than a lane, and columns that follow on where they are written: a lane of each, whose end the next one overwrites. */
 CYNORM_INLINE void cynorm_join_rows(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,
                                     int size) {
     const int n = CYNORM_LANE / size;
@@ -187,8 +187,8 @@ CYNORM_NARROW(join, 2)
 CYNORM_NARROW(join, 4)
 #undef CYNORM_NARROW
 
-/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart. What lies `ahead` of what is
- * read is prefetched, unless that is 0. */
+/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart. What lies `ahead` of
+ * the reads is prefetched, unless `ahead` is 0. */
 typedef void cynorm_transposition(ARGUMENTS, int64_t size);
 
 /* 16 bytes of each, or more. */
@@ -250,7 +250,7 @@ static void cynorm_sort_axes(cynorm_axis axis[3], int side) {
         }
 }
 
-/* Runs of n bytes along axes b and c; of two parts, which may overlap, of `part` bytes, unless that is 0. */
+/* Runs of n bytes along axes b and c; each as two parts of `part` bytes, which may overlap, unless that is 0. */
 CYNORM_INLINE void cynorm_copy_runs(char *to, const char *from, const cynorm_axis *b, const cynorm_axis *c,
                                     int side, int64_t ahead, int64_t n, int64_t part) {
     for (int64_t k = 0; k < c->n; k++, to += c->step[side], from += c->step[!side]) {
@@ -270,14 +270,14 @@ CYNORM_INLINE void cynorm_copy_runs(char *to, const char *from, const cynorm_axi
     }
 }
 
-/* An axis from its last element on. */
+/* Turn an axis: from its last element on. */
 static void cynorm_reverse(cynorm_axis *a, char **to, const char **from, int side) {
     *to += (a->n - 1) * a->step[side];
     *from += (a->n - 1) * a->step[!side];
     a->step[0] = -a->step[0], a->step[1] = -a->step[1];
 }
 
-/* What makes rows, which are written on `side` as they lie there, of columns, which are read so, if anything does. */
+/* What makes rows, written on `side` as they lie there, of columns, read as they lie on the other side; NULL if nothing does. */
 static cynorm_transposition *cynorm_transposition_of(const cynorm_axis *row, const cynorm_axis *column, int side, int64_t size) {
     const int64_t row_bytes = row->n * size, column_bytes = column->n * size, apart = cynorm_distance(row->step[!side]);
     if (cynorm_distance(column->step[!side]) != size || cynorm_distance(row->step[side]) != size) return NULL;
@@ -332,10 +332,10 @@ static void cynorm_pack(cynorm_slab *s) {
     cynorm_reorder(s, CYNORM_SCRATCH, s->next);
 }
 
-/* For rows on their way past the cache: what has not filled a line of each, and some of them whole. */
+/* For rows on their way past the cache: of each row, what has not filled a line; and some whole rows. */
 static inline int64_t cynorm_unpack_bytes(int64_t rows) { return rows * 64 + CYNORM_UNPACK_STAGE; }
 
-/* n bytes of a row past the cache, of which `done` went before: those that did not fill a line lie before
+/* n bytes of a row past the cache, after `done` that went before: those that did not fill a line lie before
  * `from`, and what does not fill one now goes to `carry`, unless the row ends. */
 CYNORM_INLINE void cynorm_stream_on(char *to, const char *from, int64_t n, char *carry, int64_t done,
                                     int last) {

@@ -9,12 +9,12 @@
 
 #ifndef CYNORM_TYPES_H
 #define CYNORM_TYPES_H
-/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd ones; with AVX-512 also
- * two of float16, one after the other. */
+/* Where elements stand by themselves, two vectors of bfloat16 are taken at a time: the even and the odd elements; with AVX-512
+ * also two of float16, one after the other. */
 enum { CYNORM_EVEN, CYNORM_ODD, CYNORM_ALL };
 
-/* Fewer bytes than 16, an even number, by whole words that may overlap: by way of memory, what is read would wait for what was
- * just written in parts. */
+/* Fewer than 16 bytes, an even number, by whole words that may overlap: through memory, a read would wait for what was just
+ * written in parts. */
 typedef uint64_t cynorm_some __attribute__((vector_size(16)));
 
 #define CYNORM_WORD(bits)                                                                                              \
@@ -32,7 +32,7 @@ CYNORM_WORD(32)
 CYNORM_WORD(64)
 #undef CYNORM_WORD
 
-/* The others are zero. */
+/* The other bytes are zero. */
 static inline cynorm_some cynorm_load_some(const char *p, int64_t bytes) {
     if (bytes > 8) return (cynorm_some){cynorm_load64(p), cynorm_load64(p + bytes - 8) >> 8 * (16 - bytes)};
     if (bytes == 8) return (cynorm_some){cynorm_load64(p), 0};
@@ -85,10 +85,10 @@ static inline ivec FN(first)(int64_t n) {
 /* The first n lanes of v; the others from `rest`. */
 static inline vec FN(part)(vec v, vec rest, int64_t n) { return n == VL ? v : FN(select)(FN(first)(n), v, rest); }
 
-/* ---- of two vectors, some elements ---- */
+/* ---- some elements of two vectors ---- */
 
 #if CYNORM_VBYTES == 64
-/* Lane i: element from[i] of a and, behind it, b. */
+/* Lane i: element from[i] of a followed by b. */
 CYNORM_INLINE vec FN(permuted)(vec a, ivec from, vec b) {
 #if CYNORM_DOUBLE
     return (vec)_mm512_permutex2var_pd((__m512d)a, (__m512i)from, (__m512d)b);
@@ -98,7 +98,7 @@ CYNORM_INLINE vec FN(permuted)(vec a, ivec from, vec b) {
 }
 #endif
 
-/* Of two vectors that lie side by side, the elements of one half. */
+/* The even or the odd elements of two vectors that lie side by side. */
 static inline vec FN(every_other)(vec a, vec b, int odd) {
 #if CYNORM_VBYTES == 64
     ivec from;
@@ -113,7 +113,7 @@ static inline vec FN(every_other)(vec a, vec b, int odd) {
 
 #if CYNORM_DOUBLE
 
-/* From even and odd elements, the first vector of those in order, or the second. */
+/* From even and odd elements, the first or the second vector of all elements in order. */
 static inline vec FN(interleave)(vec even, vec odd, int second) {
 #if CYNORM_VBYTES == 64
     ivec from;
@@ -209,8 +209,8 @@ static inline vec FN(load_bf16)(const void *p) {
 #endif
 }
 
-/* Round to nearest even, into the high half of each lane. NaNs have zeros below it, as those of arithmetic and of bfloat16
- * have, so that none overflows. */
+/* Round to nearest even, into the high half of each lane. NaNs have zeros in the low half, as NaNs of arithmetic and of
+ * bfloat16 do, so that none overflows. */
 static inline uvec FN(round_bf16)(vec v) {
     uvec u = (uvec)v;
 #if CYNORM_VBYTES == 64
@@ -264,7 +264,7 @@ static inline hvec FN(pack_f16)(vec v) { return (hvec)_mm256_cvtps_ph((__m256)v,
 static inline vec FN(load_f16)(const void *p) {
     uvec u = FN(widen)(p);
     uvec magnitude = (u & 0x7fff) << 13;
-    uvec special = (uvec)((ivec)magnitude >= 0x7c00 << 13) & 0x7f800000; /* SSE2 compares signed numbers alone */
+    uvec special = (uvec)((ivec)magnitude >= 0x7c00 << 13) & 0x7f800000; /* SSE2 compares only signed numbers */
     vec v = (vec)magnitude * 0x1p112f;
     return (vec)((uvec)v | special | (u & 0x8000) << 16);
 }
@@ -283,7 +283,7 @@ static inline hvec FN(pack_f16)(vec v) {
 
 #endif
 
-/* Of any NaN, as those of a caller's parameters may be. */
+/* With any NaN, as a caller's parameters may have. */
 static inline void FN(store_bf16)(void *p, vec v) {
     hvec h = FN(pack_bf16)(FN(select)(v == v, v, FN(splat)(NAN)));
     memcpy(p, &h, sizeof h);
@@ -446,8 +446,8 @@ CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
 }
 
 #if !CYNORM_DOUBLE
-/* bfloat16 where the order of elements does not matter: those of even number among twice as many as a vector holds, or
- * of odd. No lane is moved. */
+/* bfloat16 where the order of elements does not matter: the even or the odd ones of twice as many as a vector holds. No lane is
+ * moved. */
 CYNORM_INLINE vec FN(half_of_both)(uvec both, int odd) { return (vec)(odd ? both & 0xffff0000 : both << 16); }
 
 CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
@@ -473,7 +473,7 @@ CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
 }
 #endif
 
-/* Past the cache, where asked to and the vector is whole. */
+/* Past the cache, if asked to and the vector is whole. */
 CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int streaming) {
     if (streaming && n == VL) FN(put_streaming)(p, v, dtype);
     else FN(put)(p, v, dtype, n);
@@ -490,7 +490,7 @@ CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
     return FN(get)(p, dtype, n);
 }
 
-/* Of bfloat16: what is even waits for what is odd. */
+/* Of bfloat16, the even elements wait for the odd ones. */
 CYNORM_INLINE void FN(put_part)(char *p, vec v, int dtype, int64_t n, int streaming, int part, vec *even) {
 #if !CYNORM_DOUBLE
     if (part == CYNORM_EVEN) *even = v;
@@ -506,13 +506,13 @@ static inline __m512i FN(both_f16)(vec first, vec second) {
     return _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)FN(pack_f16)(first)), (__m256i)FN(pack_f16)(second), 1);
 }
 
-/* The inverse of get_part: the line that both parts are of. */
+/* The inverse of get_part: the line that both parts make up. */
 CYNORM_INLINE vec FN(line_of_parts)(vec even, vec odd, int dtype) {
     return dtype == CYNORM_BF16 ? (vec)FN(halves)(even, odd) : (vec)FN(both_f16)(even, odd);
 }
 #endif
 
-/* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to it. */
+/* A line of memory, 64 bytes, from as many vectors as it takes; where it bypasses the cache, p is aligned to a line. */
 CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming) {
     const int size = (int)cynorm_itemsize(dtype), vectors = 64 / size / VL;
 #if !CYNORM_DOUBLE && CYNORM_VBYTES == 64
