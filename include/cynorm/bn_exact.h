@@ -42,6 +42,25 @@ static inline int64_t cynorm_bn_lanes(const cynorm_bn_unit *u, int64_t k) {
     return u->n - k < CYNORM_BN_LANES ? u->n - k : CYNORM_BN_LANES;
 }
 
+/* Of n vectors, in which a sum has n lanes, its upper half added to its lower one: half as many, the sums one after another. */
+CYNORM_INLINE void cynorm_halve_lanes(vec *v, int n) {
+#pragma GCC unroll 4
+    for (int i = 0; i < n / 2; i++) {
+        ivec lower;
+#pragma GCC unroll 8
+        for (int j = 0; j < VL; j++) lower[j] = 2 * j / n * n + j % (n / 2);
+        v[i] = FN(lanes_of)(v[2 * i], v[2 * i + 1], lower) + FN(lanes_of)(v[2 * i], v[2 * i + 1], lower + n / 2);
+    }
+}
+
+/* The sum of all lanes of each of VL vectors, which are spoilt. */
+static inline vec cynorm_sums_of_lanes(vec *v) {
+    if (VL >= 8) cynorm_halve_lanes(v, 8);
+    if (VL >= 4) cynorm_halve_lanes(v, 4);
+    cynorm_halve_lanes(v, 2);
+    return v[0];
+}
+
 /* Rounded to float and back. */
 static inline vec cynorm_as_float(vec v) {
     float half[VL];

@@ -117,10 +117,10 @@ CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_row
     *second = FN(fma)(d, xhat, *second);
 }
 
-/* Adds a run of these to the sums of d and d * (x - center). */
-CYNORM_INLINE void FN(add_run)(wide *first, wide *second, vec d, vec product, vec norm) {
+/* Adds a run of these to the sums of d and d * (x - center); inverse: 1 / norm. */
+CYNORM_INLINE void FN(add_run)(wide *first, wide *second, vec d, vec product, wide inverse) {
     *first = FN(wide_add)(*first, FN(wide_of)(d));
-    *second = FN(wide_fma)(FN(wide_of)(product), FN(wide_of)(1 / norm), *second);
+    *second = FN(wide_fma)(FN(wide_of)(product), inverse, *second);
 }
 
 /* One of the sums of a vector of columns, as they are added up: split, or of the columns of a half. */
@@ -194,7 +194,7 @@ CYNORM_INLINE void FN(sum_columns)(wide *sums, const cynorm_bn_rows *in, const r
                 }
             }
             EACH_COLUMN if (runs)
-                FN(add_run)(&first[k], &second[k], part[0][k], part[1][k], factor[k]);
+                FN(add_run)(&first[k], &second[k], part[0][k], part[1][k], FN(wide_of)(1 / factor[k]));
         }
     }
     EACH_COLUMN {
@@ -270,16 +270,18 @@ CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *ce
                                    int masked, int dtype) {
     const int runs = FN(in_runs)(backward, dtype), step = 2 * VL;
     const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype);
+    const int64_t left = in.n % VL; /* of each row, so that masks are the same */
     for (int64_t r = 0; r < in.count; r++, sums += 2) {
         wide first[2] = {sums[0]}, second[2] = {sums[1]};
         const vec c = FN(splat)(center[r]), factor = FN(splat)(runs ? norm[r] : 1);
+        const wide pivot = FN(wide_splat)(center[r]), inverse = FN(wide_splat)(runs ? 1 / norm[r] : 1);
         for (int64_t i = 0, end; i < in.n; i = end) {
             vec part[2][2] = {{{0}}};
 #define ADD(k, at, m, half)                                                                                  \
     if (runs)                                                                                                \
         FN(sum_products)(&part[0][k], &part[1][k], &in, r, (at) + FN(start_of)(k, half), c, factor, m, half, \
                          masked, dtype);                                                                     \
-    else FN(sum_part)(&first[k], &second[k], &in, r, (at) + (k) * VL, FN(wide_of)(c), m, backward, masked, dtype)
+    else FN(sum_part)(&first[k], &second[k], &in, r, (at) + (k) * VL, pivot, m, backward, masked, dtype)
             end = runs && in.n - i > CYNORM_BN_RUN * step ? i + CYNORM_BN_RUN * step : in.n;
             for (; i + step <= end; i += step) {
                 FN(prefetch_reduced)(&in, r, i, step, backward, dtype);
@@ -292,10 +294,10 @@ CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *ce
                 i += VL;
             }
             if (i < end) {
-                ADD(1, i - VL, end - i, CYNORM_BN_IN_ORDER);
+                ADD(1, i - VL, left, CYNORM_BN_IN_ORDER);
             }
 #undef ADD
-            if (runs) FN(add_run)(&first[0], &second[0], part[0][0] + part[0][1], part[1][0] + part[1][1], factor);
+            if (runs) FN(add_run)(&first[0], &second[0], part[0][0] + part[0][1], part[1][0] + part[1][1], inverse);
         }
         sums[0] = FN(wide_add)(first[0], first[1]);
         sums[1] = FN(wide_add)(second[0], second[1]);

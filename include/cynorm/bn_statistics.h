@@ -14,21 +14,6 @@ static inline void FN(put_reals)(void *array, int64_t k, int64_t n, doubles v) {
     put_f64((char *)((real *)array + k), v, CYNORM_COMPUTE, n);
 }
 
-#if !CYNORM_DOUBLE
-/* The sum of all lanes: the upper half is added to the lower one until one is left. */
-static inline double FN(across)(const wide *w) {
-    doubles v = w->half[0] + w->half[1];
-#pragma GCC unroll 8
-    for (int width = CYNORM_BN_LANES / 2; width; width /= 2) {
-        doubles upper;
-#pragma GCC unroll 8
-        for (int i = 0; i < CYNORM_BN_LANES; i++) upper[i] = v[(i + width) % CYNORM_BN_LANES];
-        v += upper;
-    }
-    return v[0];
-}
-#endif
-
 /* The first of the two sums of a column. */
 static inline const double *FN(column_sums)(const wide *sums, int64_t at) {
     return (const double *)(sums + at / VL * 2) + at % VL;
@@ -71,8 +56,13 @@ static inline cynorm_exact FN(sums_of)(const cynorm_bn_unit *u, int64_t k, int64
         sum = cynorm_exact_add(sum, (cynorm_exact){load_f64(high), load_f64(low)});
     }
 #else
-    for (int64_t i = 0; i < n; i++) high[i] = FN(across)(sums + (k + i) * 2);
-    sum.high = load_f64(high);
+    doubles lanes[CYNORM_BN_LANES];
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < CYNORM_BN_LANES; i++) {
+        const wide *w = sums + (k + (i < n ? i : 0)) * 2;
+        lanes[i] = w->half[0] + w->half[1];
+    }
+    sum.high = cynorm_sums_of_lanes(lanes);
 #endif
     return sum;
 }

@@ -10,6 +10,7 @@ static inline wide FN(two_sum)(vec a, vec b) {
     return (wide){s, (a - (s - t)) + (b - t)};
 }
 static inline wide FN(wide_of)(vec v) { return (wide){v, {0}}; }
+static inline wide FN(wide_splat)(real x) { return FN(wide_of)(FN(splat)(x)); }
 static inline wide FN(wide_add)(wide a, wide b) {
     wide s = FN(two_sum)(a.high, b.high);
     s.low += a.low + b.low;
@@ -47,6 +48,7 @@ static inline wide FN(wide_of)(vec v) {
     return (wide){{load_f32_f64(part), load_f32_f64(part + VL / 2)}};
 #endif
 }
+static inline wide FN(wide_splat)(real x) { return (wide){{splat_f64(x), splat_f64(x)}}; }
 static inline wide FN(wide_add)(wide a, wide b) {
     return (wide){{a.half[0] + b.half[0], a.half[1] + b.half[1]}};
 }

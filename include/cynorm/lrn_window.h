@@ -30,13 +30,7 @@ CYNORM_INLINE vec FN(shifted)(vec before, vec at, vec after, int by) {
 #endif
     ivec lane;
     for (int i = 0; i < VL; i++) lane[i] = i + (by < 0 ? VL + by : by);
-#ifdef __clang__ /* which makes one shuffle of these */
-    vec out;
-    for (int i = 0; i < VL; i++) out[i] = lane[i] < VL ? first[lane[i]] : second[lane[i] - VL];
-    return out;
-#else
-    return __builtin_shuffle(first, second, lane);
-#endif
+    return FN(lanes_of)(first, second, lane);
 }
 
 #if CYNORM_PICKS

@@ -428,6 +428,17 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
     }
 }
 
+/* Lanes of two vectors, those of the second being VL and more: of constant numbers one instruction. */
+CYNORM_INLINE vec FN(lanes_of)(vec first, vec second, ivec lane) {
+#ifdef __clang__ /* which makes one shuffle of these */
+    vec out;
+    for (int i = 0; i < VL; i++) out[i] = lane[i] < VL ? first[lane[i]] : second[lane[i] - VL];
+    return out;
+#else
+    return __builtin_shuffle(first, second, lane);
+#endif
+}
+
 /* The same of reals. */
 static inline vec FN(load_n)(const real *p, int64_t n) { return FN(get)((const char *)p, CYNORM_COMPUTE, n); }
 static inline void FN(store_n)(real *p, vec v, int64_t n) { FN(put)((char *)p, v, CYNORM_COMPUTE, n); }
