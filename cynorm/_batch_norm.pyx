@@ -104,7 +104,7 @@ cdef enum:
     GAPPED_ROWS = 512               # if there are at least this many
     TURNED = 12                     # elements: the longest reduced row that is turned into parts of kept ones,
     TURNED_BYTES = 16               # and the fewest bytes of one
-    PACKED_ROW = 128                # statistics: the fewest of those; packed kept rows of this length are not repeated
+    PACKED_ROW = 128                # statistics: the fewest of those; packed kept rows no shorter are not repeated
     ACROSS = 1024                   # bytes: the most of a unit's statistics where views are packed;
     SHORT = 256                     # fewer than this are joined by the next axis of statistics
     LARGE = 1 << 22                 # bytes moved: from this many on, tensors exceed any core's second-level cache

@@ -225,8 +225,8 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
         along = not (fills and (transposable or far and not plan.backward)
                      and window.extent <= CYNORM_TRANSPOSED_MOST
                      and (few and not far or contiguous(&free_axes[0], itemsize, DST)))
-    # channels too few for vectors are taken as planes, unless these are narrow, or pixels already lie as rows; as rows
-    # of at least three windows, but wide sums keep their order
+    # channels too few for vectors are taken as planes, unless these are narrow, or pixels already lie as rows; with one
+    # axis, as rows, if these are at least three windows long, but wide sums keep their order
     if p.within_channel and few and not along:
         if w == 1:
             along = cells <= CYNORM_SUM_DIRECT + 1 and 3 * cells <= window.extent
@@ -555,7 +555,7 @@ cdef bint transposes(const plan_t *plan) noexcept nogil:
 
 
 cdef int64_t cut_to_copies(plan_t *plan) noexcept nogil:
-    """Cut planes that kernels copy to parts of as many rows as kernels take or, down to two windows, as scratch holds;
+    """Cut planes that kernels copy: to parts of as many rows as these take or, down to two windows, as scratch holds;
     to a line of channels, where these follow on in some tensor. Returns how many channels; 0 if nothing is copied."""
     cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype), row = plan.level[0].extent * itemsize
     cdef int64_t parts = ceil_div(plan.streamed.extent, max(1, CYNORM_COPIED_PLANE / row))
@@ -790,7 +790,7 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
 
 cdef void run_parts(const plan_t *plan, const cynorm_lrn_tile *whole, int which, char *kept) noexcept nogil:
     """Run the tile, whose levels up to `which` are whole; of a level in order, each part beside the original edge of
-    the last part: a strip of memory whose results are kept aside meanwhile."""
+    the one before: a strip of memory whose results are kept aside meanwhile."""
     cdef cynorm_lrn_tile t
     cdef strip_t strip
     cdef char *originals[2]

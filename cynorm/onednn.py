@@ -285,8 +285,8 @@ class memory_desc:
         Parameters
         ----------
         buffer : bytes, bytearray, memoryview or array
-            Contiguous, of `get_size()` bytes at least. An array is of the descriptor's type, or of bytes, in C order; if it
-            has the descriptor's shape, it must have the descriptor's strides as well; its `reshape(-1)` need not.
+            Contiguous, of `get_size()` bytes at least. An array is of the descriptor's type, or of bytes, in C order;
+            if it has the descriptor's shape, it must have the descriptor's strides as well; its `reshape(-1)` need not.
 
         Raises
         ------

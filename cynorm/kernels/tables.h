@@ -13,7 +13,7 @@ extern const cynorm_kernels cynorm_kernels_x86_64_v3, cynorm_kernels_x86_64_v4;
 static const cynorm_kernels *const cynorm_tables[] = {&cynorm_kernels_x86_64_v4, &cynorm_kernels_x86_64_v3,
                                                       &cynorm_kernels_baseline};
 
-/* What x86-64-v3 has besides AVX2, for which compilers' runtimes have no common name. */
+/* The parts of x86-64-v3 for which compilers' runtimes have no common name. */
 static int cynorm_has_rest_of_v3(void) {
     unsigned a, b, basic, extended, d;
     return __get_cpuid(1, &a, &b, &basic, &d) && basic & bit_F16C && basic & bit_MOVBE &&

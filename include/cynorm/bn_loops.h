@@ -111,7 +111,8 @@ CYNORM_INLINE void FN(sum_products)(vec *first, vec *second, const cynorm_bn_row
     const int64_t at = i * cynorm_itemsize(dtype);
     const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
     vec xhat = (FN(get_in)(x, dtype, m, half) - center) * norm;
-    const vec d = masked ? FN(get_passed)(g, in->mask, in->bit + r * in->bit_step + i, dtype, m, half) : FN(get_in)(g, dtype, m, half);
+    const vec d = masked ? FN(get_passed)(g, in->mask, in->bit + r * in->bit_step + i, dtype, m, half)
+                         : FN(get_in)(g, dtype, m, half);
     if (m < VL) xhat = FN(part)(xhat, (vec){0}, m);
     *first += d;
     *second = FN(fma)(d, xhat, *second);

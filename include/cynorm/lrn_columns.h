@@ -83,7 +83,8 @@ static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int64_t row = t->count[0] * cynorm_itemsize(t->src.dtype);
     const int way = t->streaming ? CYNORM_COLUMN_LINES : CYNORM_COLUMN_PLAIN;
     if (!wide && !FN(column_loops)[t->src.dtype][backward][0][FN(loop_of_beta)(t, 1)][way]) return 0;
-    if (wide && (t->left > CYNORM_WIDE_REACH || !line || FN(by_blocks)(t) || !FN(whole_steps)(t->extent, t->left, backward))) return 0;
+    if (wide && (t->left > CYNORM_WIDE_REACH || !line || FN(by_blocks)(t))) return 0;
+    if (wide && !FN(whole_steps)(t->extent, t->left, backward)) return 0;
     if (row < (t->streaming ? CYNORM_STREAM_LEAST : 64)) return 0;
     return FN(spread)(t->extent, t->src.streamed) && (!backward || FN(spread)(t->extent, t->diff_dst.streamed));
 }

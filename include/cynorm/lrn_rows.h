@@ -156,7 +156,7 @@ static void FN(go_across)(across_t *a, char *dst, int64_t bytes) {
 #endif
 }
 
-/* ---- powers and terms, which depend on no window ---- */
+/* ---- powers and terms, whose loops know no window ---- */
 
 /* Loops that know no window take vectors as they lie in memory, by lines: all rows, where they follow one another; else rows
  * or, with blocks of channels, columns: then steps and pitches change places. Blocks often lie a multiple of 4 KB apart: along
@@ -334,7 +334,7 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
 
 /* ---- window sums, and results ---- */
 
-/* omega of vectors [from, to) of the strip's rows; vectors before and behind it are spoilt. */
+/* omega of vectors [from, to) of the strip's rows; vectors before and behind these are spoilt. */
 CYNORM_INLINE void FN(strip_omegas)(const rows_t *given, const strip_t *of, int64_t from, int64_t to, vec *omega, int dtype,
                                     int reach, int whole, int halves) {
     const rows_t copy = *given, *r = &copy; /* which no store might alias */

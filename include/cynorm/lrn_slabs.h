@@ -4,7 +4,7 @@
  * results follow one another, each short enough for the core to look several vectors ahead, and hand their rows on
  * in the first-level cache. Memory, too, has the time of a strip: reads are asked for all along.
  *
- * Wide windows are sums by blocks: the ends of each block are kept, the sums from every slab to its last one, for as many blocks
+ * Wide windows are sums by blocks: the ends of each block are kept, the sums from each slab to the block's last, for as many blocks
  * as a window reaches over. Each is read once as the beginning of a window; those from a block's first slab on are whole blocks.
  *
  * Other windows are trees. With B = CYNORM_SLABS, a block makes S_2, S_4 up to S_B in registers, from the S_1 to S_B/2 that the
@@ -436,7 +436,7 @@ static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
     return FN(by_pixels)(t) ? t->count[1] + t->streaming : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
 }
 
-/* Cells of a window; how many blocks before one it needs S_B of; reals of a slab_sums. */
+/* Cells of a window; of how many earlier blocks it needs S_B; reals of a slab_sums. */
 static int64_t FN(slabs_of)(const cynorm_lrn_tile *t) { return t->left + t->right + 1; }
 static int64_t FN(pixels_of)(const cynorm_lrn_tile *t) { return t->window[0].left + t->window[0].right + 1; }
 static int FN(slab_blocks)(int64_t n, int tree) {

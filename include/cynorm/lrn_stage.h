@@ -213,8 +213,8 @@ static inline vec FN(part_of_edge)(int64_t lead, int last, vec v) {
     return (vec)((ivec)v & (last ? before : ~before));
 }
 
-/* Stores those lanes of v to dst; or, where the rest of the line is that of the row after or before, to *line, which holds
- * it until both are there. */
+/* Stores those lanes of v to dst; or, where the rest of the line belongs to the row after or before, to *line, which holds
+ * them until both are there. */
 static __attribute__((noinline)) void FN(put_edge)(int64_t lead, int last, char *dst, vec v, vec *line, int there) {
     const int64_t from = last ? 0 : lead, to = last ? lead : VL, size = (int64_t)sizeof(real);
     if (!line) {

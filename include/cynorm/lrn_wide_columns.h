@@ -1,8 +1,8 @@
 /* LRN by columns with a window of 7 to 31 slabs, an odd number. A template, see types.h; columns are lrn_column.h's, trees lrn.h's.
  *
  * Registers do not hold what such windows reach over. It is kept in a ring of places, a slab each, which the loop's body takes one
- * after another, so that each place is a constant there. At the beginning of a column, where not all stages have work, and where
- * the number of slabs is no multiple of the ring, the places change hands instead. */
+ * after another, so that each place is a constant there. At the beginning of a column, until all stages have work and the slabs
+ * that are left are a multiple of the ring, the places change hands instead. */
 
 #if CYNORM_COLUMNS
 
@@ -89,7 +89,8 @@ CYNORM_INLINE void FN(wide_omegas)(const column_t *b, wide_t *p, kept_t *const *
 }
 
 /* terms; */
-CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, slice_t of, int window, int kind, int which, int64_t v) {
+CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, slice_t of, int window, int kind, int which,
+                                  int64_t v) {
     vec x[CYNORM_WIDE_STEP], g[CYNORM_WIDE_STEP], terms[CYNORM_WIDE_STEP];
     EACH_SLAB {
         x[j] = g[j] = (vec){0};
@@ -108,8 +109,8 @@ CYNORM_INLINE void FN(wide_terms)(const column_t *b, wide_t *p, place_t *at, sli
 }
 
 /* results: backward, of terms; forward, of omegas. */
-CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int backward, int window,
-                                    int kind, int way, int which, int64_t v) {
+CYNORM_INLINE void FN(wide_results)(const column_t *b, wide_t *p, kept_t *const *q, place_t *at, slice_t of, int backward,
+                                    int window, int kind, int way, int which, int64_t v) {
     enum { STEP = CYNORM_WIDE_STEP };
     vec x[STEP], sum[STEP], weighted[STEP], out[STEP];
     if (backward && which != CYNORM_SLABS_IDLE) {
@@ -145,7 +146,8 @@ CYNORM_INLINE void FN(wide_step)(const column_t *b, wide_t *p, kept_t *const *q,
 }
 
 /* A column, whose stages ask which slabs exist, or do not ask. */
-CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, int backward, int window, int kind, int way, int ask) {
+CYNORM_INLINE void FN(wide_column)(const column_t *b, int64_t from, slice_t of, int backward, int window, int kind, int way,
+                                   int ask) {
     enum { STEP = CYNORM_WIDE_STEP };
     const int ring_slabs = CYNORM_WIDE_RING(window);
     const int late = CYNORM_LATE(window / 2), all = (1 + backward) * late; /* slabs between a slab's square and its result */
