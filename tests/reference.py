@@ -272,10 +272,8 @@ def batch_norm_backward(diff_dst, src, axes, mean, variance, scale=1.0, *, epsil
         training:  diff_src = scale * rstd * (diff_dst - diff_shift/M - (src - mean) * rstd * diff_scale/M)
         inference: diff_src = scale * rstd * diff_dst
 
-    `diff_dst` is the gradient before the activation: `activation_gradient` times the incoming one. For half types, whose
-    sums are partly of float32, the magnitude of a mean is the mean of magnitudes.
+    `diff_dst` is the gradient before the activation: `activation_gradient` times the incoming one.
     """
-    half = src.dtype.itemsize == 2
     src, diff_dst, scale = wide(src), wide(diff_dst), wide(scale)
     rstd = 1 / np.sqrt(wide(variance) + epsilon)
     count = max(math.prod(src.shape[axis] for axis in axes), 1)
@@ -283,14 +281,16 @@ def batch_norm_backward(diff_dst, src, axes, mean, variance, scale=1.0, *, epsil
     products = diff_dst * normalized
     diff_shift = diff_dst.sum(axes, keepdims=True)
     diff_scale = products.sum(axes, keepdims=True)
-    summed = np.abs(diff_dst).sum(axes, keepdims=True), np.abs(products).sum(axes, keepdims=True)
-    terms, sizes = [diff_dst], [np.abs(diff_dst)]
+    terms = [diff_dst]
     if training:
         terms += [-diff_shift / count, -normalized * diff_scale / count]
-        shift, product = summed if half else (np.abs(diff_shift), np.abs(diff_scale))
-        sizes += [shift / count, np.abs(normalized) * product / count]
     gradients = scale * rstd * sum(terms), diff_scale, diff_shift
-    return gradients, (np.abs(scale * rstd) * sum(sizes), *reversed(summed))
+    magnitudes = (
+        np.abs(scale * rstd) * sum(map(np.abs, terms)),
+        np.abs(products).sum(axes, keepdims=True),
+        np.abs(diff_dst).sum(axes, keepdims=True),
+    )
+    return gradients, magnitudes
 
 
 # ------------------------------------------------------------------------------------------------------------
