@@ -50,14 +50,12 @@ CYNORM_INLINE void FN(plane_rows)(const plane_t *p, int dtype, int reach, int te
     real *out = p->out;
     for (int64_t r = 0; r < p->rows; r++, from += p->pitch, out += p->width) {
         const char *row = from;
-        vec before = {0}, at = FN(cells)(p, row, whole ? VL : last, dtype, terms);
+        sums_t sums = FN(row_begins)(FN(cells)(p, row, whole ? VL : last, dtype, terms), reach);
         for (int64_t j = 0; j < whole; j += VL) {
             row += vector;
-            const vec after = FN(cells)(p, row, j + VL < whole ? VL : last, dtype, terms);
-            FN(store)(out + j, FN(sum_across)(before, at, after, reach));
-            before = at, at = after;
+            FN(store)(out + j, FN(row_sum)(&sums, FN(cells)(p, row, j + VL < whole ? VL : last, dtype, terms), reach));
         }
-        FN(store)(out + whole, FN(sum_across)(before, at, (vec){0}, reach));
+        FN(store)(out + whole, FN(row_sum)(&sums, (vec){0}, reach));
     }
 }
 

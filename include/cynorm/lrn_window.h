@@ -74,14 +74,6 @@ static window_t FN(window_of)(const cynorm_lrn_window *w) {
  * total[0]: the last complete sums of a wide window. */
 typedef struct { vec before[CYNORM_PIECES], at[CYNORM_PIECES], total[CYNORM_PIECES]; } sums_t;
 
-/* The window sums at `at`. */
-CYNORM_INLINE vec FN(sum_across)(vec before, vec at, vec after, int reach) {
-    vec cell[2 * CYNORM_PLANE_REACH + 1];
-#pragma GCC unroll 16
-    for (int j = -reach; j <= reach; j++) cell[reach + j] = j ? FN(shifted)(before, at, after, j) : at;
-    return FN(sum_cells)(cell, reach);
-}
-
 /* Where a row's last cell lies within a vector, and the next row follows on: the lanes whose next cell is of the same row,
  * and those whose next but one is. */
 typedef struct { ivec next, second; } edge_t;
@@ -118,6 +110,31 @@ CYNORM_INLINE void FN(narrow_sums)(vec *sum, sums_t *s, const vec *next, int rea
     EACH_HALF s->before[h] = before[h], s->at[h] = next[h];
 #undef WITHIN
 #undef BEGINNING
+}
+
+/* The same for the rows of planes, one by one, and windows of up to nine cells: from a row's first vector on, behind its last one
+ * zeros. S_2 and S_4 are made of the next vector by where they end, and kept of two. */
+CYNORM_INLINE sums_t FN(row_begins)(vec cells, int reach) {
+    const vec none = {0};
+    sums_t s = {.at = {cells}};
+    if (reach == 2) s.before[0] = FN(shifted)(none, none, cells, 1); /* S_2 of the first cell and of none */
+    if (reach > 2) s.at[1] = cells + FN(shifted)(none, cells, none, -1);
+    if (reach > 3) s.at[2] = s.at[1] + FN(shifted)(none, s.at[1], none, -2);
+    return s;
+}
+CYNORM_INLINE vec FN(row_sum)(sums_t *s, vec next, int reach) {
+    vec sum;
+    if (reach <= 2) {
+        FN(narrow_sums)(&sum, s, &next, reach, 0, NULL);
+        return sum;
+    }
+    const vec *at = s->at, *before = s->before, last = FN(shifted)(at[0], at[0], next, reach);
+    const vec two = next + FN(shifted)(at[0], next, next, -1), four = two + FN(shifted)(at[1], two, two, -2);
+    if (reach == 3) sum = (last + FN(shifted)(at[1], at[1], two, 2)) + (at[1] + FN(shifted)(before[1], at[1], two, -2));
+    else sum = last + (FN(shifted)(at[2], at[2], four, 3) + FN(shifted)(before[2], at[2], four, -1));
+    s->before[1] = at[1], s->before[2] = at[2];
+    s->at[0] = next, s->at[1] = two, s->at[2] = four;
+    return sum;
 }
 
 /* Of a window whose highest bit is -reach, the number of that bit; how many steps late its sums are. */
