@@ -12,8 +12,8 @@ cdef extern from "cynorm/tiles.h" nogil:
         int dtype
 
     enum:
-        CYNORM_COPIED_PLANE, CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS, CYNORM_LRN_COPIED, CYNORM_SUM_DIRECT,
-        CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
+        CYNORM_COPIED_PLANE, CYNORM_LRN_COLUMNS, CYNORM_LRN_CHANNELS, CYNORM_LRN_COPIED, CYNORM_LRN_VOLUMES,
+        CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS
 
     ctypedef struct cynorm_lrn_window:
         int64_t step, left, right
@@ -30,6 +30,7 @@ cdef extern from "cynorm/tiles.h" nogil:
         int64_t reach_src[3][2]
         cynorm_lrn_window window[2]
         int windows
+        int64_t rows
         int trees
         int cut
         int streaming

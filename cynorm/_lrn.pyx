@@ -10,6 +10,7 @@ at a time, and a slab has up to three levels, the innermost first:
     across, otherwise            stream channels   slab pixels                      window along the stream
     within, W innermost          stream H (or D)   slab W (x H) x planes            windows both ways
     within, channels innermost   stream H (or D)   slab channels x W (x H)          windows both ways
+    within, as volumes           stream D          slab (W and H as one) x planes   windows all three ways
 
 One loop (lrn.h) serves them all, with any strides; other loops take the tiles that suit them (lrn_choice.h). A run
 that is not contiguous is packed on its way in and out. Where tensors differ in memory order, channels are innermost
@@ -23,8 +24,9 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED, CYNORM_SUM_DIRECT,
-    CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
+    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED, CYNORM_LRN_VOLUMES,
+    CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view,
+    cynorm_real_kernels,
 )
 from cynorm._tasks cimport (
     close_tasks, cynorm_float_mode, cynorm_set_float_mode, next_task, omp_get_num_threads, omp_get_thread_num,
@@ -59,6 +61,8 @@ cdef enum:
     TILES = 4                       # for each thread: a small tensor is cut into about this many
     SCRATCH = 1 << 20               # bytes that a thread aims to stay within, about a second-level cache;
     SCRATCH_MOST = 3 << 20          # the most, where this avoids a cut that would cost more
+    LEAST_PLANE = 48                # elements: smaller planes of volumes are not worth the calls of their loops
+    TRANSPOSED_PLANE = 256          # nor these, if they are transposed
     BESIDE = 9                      # elements: in planes of at most this many, channels are not streamed,
     BESIDE_WIDE = 6                 # or, for float64, this many,
     BESIDE_MOST = 1 << 14           # if a whole image has at most this many
@@ -248,14 +252,34 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
                 and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS)
 
 
+cdef bint as_volume(const cynorm_lrn *p, plan_t *plan, axis_t *windowed, bint channels_last) noexcept nogil:
+    """Make one axis of the pixels and rows of planes, where loops of planes take windows over depth as well, and planes
+    are large enough for these; for channels that lie innermost in some tensor, to be transposed, too."""
+    cdef int64_t area = windowed[1].extent * windowed[2].extent
+    cdef int i
+    if area < (TRANSPOSED_PLANE if channels_last else LEAST_PLANE) or channels_last and windowed[2].extent < VECTOR:
+        return False
+    for i in range(3):
+        if windowed[i].left != windowed[i].right or windowed[i].left != p.left:
+            return False
+    if p.left > kernels_of(plan).lrn_plane_reach or not mergeable(&windowed[1], &windowed[2]):
+        return False
+    plan.tile.rows = windowed[1].extent
+    windowed[1] = windowed[2]
+    windowed[1].extent = area
+    return True
+
+
 cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, int64_t itemsize, bint transposable,
-                           plan_t *plan) noexcept nogil:
+                           bint volumes, plan_t *plan) noexcept nogil:
     """Give each axis its place: streamed, a level of the slab, or outer."""
     cdef axis_t windowed[AXES]
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window
+    cdef bint along_window, channels_last = f > 0 and contiguous(&free_axes[0], itemsize, OMEGA)
+    if w == 3 and volumes and transposable and as_volume(p, plan, windowed, channels_last):
+        w = 2
     if not p.within_channel and p.block:
         plan.joint = True
         plan.level[0] = windowed[1]
@@ -265,7 +289,8 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
     elif w == 0:
         plan.traversal = "pointwise"
     else:
-        along_window = lies_along_window(p, plan, windowed, w, free_axes, f, itemsize, transposable)
+        along_window = plan.tile.rows > 0 or lies_along_window(
+            p, plan, windowed, w, free_axes, f, itemsize, transposable)
         if along_window:
             plan.level[0] = windowed[w - 1]
             levels = 1
@@ -538,7 +563,8 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
         most = SCRATCH_MOST
     for i in range(2, 0 if plan.joint else -1, -1):
         window = entries_of(plan, plan.level[i].left + plan.level[i].right)
-        while plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and too_much_scratch(plan, most):
+        while (plan.level[i].windowed and plan.cut[i] > 4 * window + VECTOR and not plan.tile.rows
+               and too_much_scratch(plan, most)):
             set_cut(plan, i, ceil_div(plan.cut[i], 2))
             plan.tile.cut = True
 
@@ -648,8 +674,30 @@ cdef void set_views(const cynorm_tensor *const *views, plan_t *plan) noexcept no
             t.view[which].stride[i] = plan.level[i].stride[which]
 
 
+cdef bint volumes_serve(plan_t *plan) noexcept nogil:
+    """Whether loops of planes take the plan's tiles, within the scratch allowed. Where channels lie innermost in some
+    tensor, these loops are faster if at least half a line of channels is transposed at once, of whole volumes; or, if
+    another tensor lies in planes, a quarter of a line."""
+    cdef int taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
+    cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype), together = plan.cut[1] * itemsize
+    if taken_by != CYNORM_LRN_VOLUMES and taken_by != CYNORM_LRN_COPIED or too_much_scratch(plan, SCRATCH_MOST):
+        return False
+    if taken_by == CYNORM_LRN_VOLUMES or not contiguous(&plan.level[1], itemsize, OMEGA):
+        return True
+    if contiguous(&plan.level[0], itemsize, OMEGA):
+        return together >= LINE / 4
+    return plan.cuts[3] == 1 and together >= LINE / 2
+
+
 cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team,
                     plan_t *plan) noexcept nogil:
+    make_plan_of(p, views, backward, team, True, plan)
+    if plan.tile.rows and not volumes_serve(plan):
+        make_plan_of(p, views, backward, team, False, plan)
+
+
+cdef void make_plan_of(const cynorm_lrn *p, const cynorm_tensor *const *views, bint backward, int team, bint volumes,
+                       plan_t *plan) noexcept nogil:
     cdef axis_t axes[AXES]
     cdef cynorm_lrn_tile *t = &plan.tile
     cdef int i, count = problem_axes(p, views, axes)
@@ -666,7 +714,8 @@ cdef void make_plan(const cynorm_lrn *p, const cynorm_tensor *const *views, bint
     t.k = p.k
     t.alpha = p.alpha
     t.beta = p.beta
-    choose_traversal(p, axes, count, cynorm_itemsize(views[SRC].dtype), views[Y] == NULL and views[OMEGA] == NULL, plan)
+    choose_traversal(p, axes, count, cynorm_itemsize(views[SRC].dtype), views[Y] == NULL and views[OMEGA] == NULL,
+                     volumes, plan)
     if plan.joint:
         channels = p.channels if p.channels else plan.level[0].extent * plan.level[1].extent
         t.missing = plan.level[1].extent * plan.level[0].extent - channels

@@ -14,7 +14,8 @@ import cynorm
 
 CASES = 250
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
-LAYOUTS = {3: "NCW", 4: "NCHW"}
+LAYOUTS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
+LONGEST = {3: 300, 4: 35, 5: 18}
 
 
 class Guarded:
@@ -40,9 +41,10 @@ def run(seed):
     rng = np.random.default_rng(seed)
     memories = [Guarded(1 << 20) for _ in range(3)]
     for case in range(CASES):
-        ndim = int(rng.integers(3, 5))
+        ndim = int(rng.integers(3, 6))
         channels = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33]))
-        shape = (int(rng.integers(1, 4)), channels, *(int(n) for n in rng.integers(1, 300 if ndim == 3 else 35, ndim - 2)))
+        images, channels = (1, min(channels, 16)) if ndim == 5 else (int(rng.integers(1, 4)), channels)
+        shape = (images, channels, *(int(n) for n in rng.integers(1, LONGEST[ndim], ndim - 2)))
         dtype = np.dtype(DTYPES[case % len(DTYPES)])
         last = (0, *range(2, ndim), 1)
 

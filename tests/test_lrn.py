@@ -720,6 +720,52 @@ def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, win
 
 
 @each_dtype
+@given(
+    st.tuples(st.integers(1, 2), st.integers(1, 20), *[st.integers(1, 20)] * 2, st.integers(1, 40)),
+    st.lists(st.permutations(range(5)) | st.sampled_from(((0, 1, 2, 3, 4), (0, 2, 3, 4, 1))), min_size=3, max_size=3),
+    st.sampled_from((3, 4, 5, 7, 9)),
+    st.sampled_from(("out", "src", "diff_dst")),
+    st.integers(1, 3),
+)
+def test_volumes(dtype, shape, orders, size, target, threads):
+    """Windows over three axes: in any order, in place and beside it, what the loop for all windows makes of rows with gaps."""
+    lrn = cynorm.LRN(size, 0.5, region="within_channel", layout="NCDHW", window="torch")
+    rng = np.random.default_rng(0)
+    dense = [random_values(rng, shape, dtype, "wide") for _ in range(2)]
+    gaps = [np.empty((*shape[:-1], shape[-1] + 1), dtype)[..., :-1] for _ in range(3)]
+    gaps[0][...], gaps[1][...] = dense
+    expected_dst, expected_diff = lrn.forward(gaps[0]), lrn.backward(gaps[1], gaps[0], out=gaps[2])
+    values = *dense, np.zeros(shape, dtype)
+    placed = [place(value, Memory(tuple(order), (1,) * 5))[0] for value, order in zip(values, orders, strict=True)]
+    src, diff_dst, out = placed
+    lrn.backward(diff_dst, src, out={"src": src, "diff_dst": diff_dst, "out": out}[target], num_threads=threads)
+    assert_same_bits({"src": src, "diff_dst": diff_dst, "out": out}[target], expected_diff)
+    src[...] = dense[0]
+    lrn.forward(src, out=src if target == "src" else out, num_threads=threads)
+    assert_same_bits(src if target == "src" else out, expected_dst)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["from planes", "from channels last"])
+@pytest.mark.parametrize("size", [3, 5, 9])
+@pytest.mark.parametrize("shape", [(1, 3, 40, 71, 66), (2, 70, 9, 31, 33), (40, 32, 8, 16, 17), (1, 2, 5, 330, 310)], ids=str)
+def test_large_volumes(shape, size, last, isa):
+    """Some planes at a time, past the cache, by copies, or too large for scratch: the bits of rows with gaps."""
+    lrn = cynorm.LRN(size, 0.5, region="within_channel", layout="NCDHW")
+    rng = np.random.default_rng(0)
+    gaps = [np.empty((*shape[:-1], shape[-1] + 1), np.float32)[..., :-1] for _ in range(3)]
+    for values in gaps:
+        values[...] = rng.standard_normal(shape)
+    src, diff_dst = map(np.ascontiguousarray, gaps[:2])
+    out = np.empty_like(src)
+    if last:
+        src = place(src, Memory((0, 2, 3, 4, 1), (1,) * 5))[0]
+    lrn.forward(src, out=out, num_threads=2)
+    assert_same_bits(out, lrn.forward(gaps[0], out=gaps[2]))
+    lrn.backward(diff_dst, src, out=out, num_threads=3)
+    assert_same_bits(out, lrn.backward(gaps[1], gaps[0], out=gaps[2]))
+
+
+@each_dtype
 @pytest.mark.parametrize("size", [3, 4, 9, 15])
 @pytest.mark.parametrize("shape", [(1, 2, 70, 130), (1, 1, 190, 171), (2, 9, 66, 66), (1, 1, 90, 800), (1, 2, 281, 300), (1, 1, 45, 8192)], ids=str)
 def test_planes_that_are_copied(shape, size, dtype):

@@ -27,6 +27,7 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
  *     along the stream                 COLUMNS   3 to 31 slabs (columns_serve); BLOCKS: 3 and 5 else;
  *                                                SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells, as many as a vector reaches; SLABS, likewise
+ *     both ways in level 0, and so     PLANES    the same
  *     along level 1 and the stream     PLANES    the same, where pixels_as_rows; WALKS: 3 and 5 else; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
@@ -38,6 +39,7 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const int plain = FN(plain)(t);
     if (t->y.data || (!plain && !FN(copyable)(t))) return CYNORM_KIND_ANY;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
+    if (t->rows) return square && t->left <= FN(lrn_plane_reach) ? CYNORM_KIND_PLANES : CYNORM_KIND_ANY;
     if (square && t->windows && t->left <= FN(lrn_plane_reach) && (w->step == 1 || FN(pixels_as_rows)(t)))
         return CYNORM_KIND_PLANES;
     if (square && !t->windows && plain && FN(columns_serve)(t)) return CYNORM_KIND_COLUMNS;
@@ -65,7 +67,7 @@ static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
     if (kind == CYNORM_KIND_COLUMNS) return CYNORM_LRN_COLUMNS;
     if (kind == CYNORM_KIND_ANY || !t->windows) return 0;
-    if (FN(plain)(t)) return FN(by_pixels)(t) ? CYNORM_LRN_CHANNELS : 0;
+    if (FN(plain)(t)) return FN(by_pixels)(t) ? CYNORM_LRN_CHANNELS : t->rows ? CYNORM_LRN_VOLUMES : 0;
     return !FN(by_pixels)(t) && FN(copyable)(t) ? CYNORM_LRN_COPIED : 0;
 }
 

@@ -4,16 +4,19 @@
  *
  * A window's rows are summed first, into scratch, and these sums are then added. The rows of scratch lie side by side as those
  * of memory do: a window's rows are steps of a row apart, and loops across rows go by whole vectors and lines of the plane,
- * wherever its rows begin. */
+ * wherever its rows begin.
+ *
+ * Volumes go by the same loops: there each `row` is a plane, and its sums are those of windows along its rows and across them. */
 
 /* Bytes that reads of planes run ahead; elements of planes worked on at once; up to so many pixels of a row are few. */
 enum { CYNORM_AHEAD = 8192, CYNORM_PLANE = 16384, CYNORM_FEW_PIXELS = CYNORM_VBYTES == 64 ? 13 : 20 };
 
 typedef struct {
     int64_t width, apart; /* of a row; from one cell of a window to the next */
+    int64_t height;       /* rows of a row that is a plane, else 0 */
     const char *from; /* sums along rows: of what, how many rows, bytes from one to the next; to where */
     int64_t rows, pitch;
-    real *out, *cells; /* cells of a row, where they are apart, with zeros on both sides */
+    real *out, *cells; /* cells of a row, where they are apart, or sums along a plane's rows, with zeros on both sides */
     const char *src, *diff_dst; /* across rows: of a run, `length` elements */
     char *dst;
     real *sums, *weighted; /* the sums along rows, from the first row of the first window on */
@@ -71,6 +74,12 @@ CYNORM_INLINE void FN(plane_rows_apart)(const plane_t *p, int dtype, int reach, 
         const real *first = p->cells - reach * p->apart;
         for (int64_t j = 0; j < p->width; j += VL, first += VL) FN(store)(out + j, FN(sum_apart)(first, p->apart, reach));
     }
+}
+
+/* Of a row that is a plane, the sums of these sums across its rows. */
+CYNORM_INLINE void FN(plane_columns)(const plane_t *p, int reach) {
+    const real *first = p->cells - reach * p->width;
+    for (int64_t i = 0; i < p->length; i += VL) FN(store)(p->out + i, FN(sum_apart)(first + i, p->width, reach));
 }
 
 /* Omegas are made a step before they are used, so that no step is one long chain, and powers are taken two at once. */
@@ -257,6 +266,10 @@ enum { FN(lrn_plane_reach) = CYNORM_PLANE_REACH < VL ? CYNORM_PLANE_REACH : VL }
         const plane_t p = *given;                                                                              \
         if (p.apart > 1) FN(plane_rows_apart)(&p, CYNORM_COMPUTE, reach, 1);                                   \
         else if (reach <= VL) FN(plane_rows)(&p, CYNORM_COMPUTE, reach, 1);                                    \
+    }                                                                                                          \
+    static __attribute__((noinline)) void FN(plane_columns##reach)(plane_t *given) {                           \
+        const plane_t p = *given;                                                                              \
+        if (reach <= VL) FN(plane_columns)(&p, reach);                                                         \
     }
 #define CYNORM_ALL_PLANES(T) CYNORM_PLANES(T, 1) CYNORM_PLANES(T, 2) CYNORM_PLANES(T, 3) CYNORM_PLANES(T, 4)
 #define CYNORM_PLANES_OF(T, reach)                                                                             \
@@ -273,6 +286,8 @@ static const struct { void (*loops[2][3])(plane_t *), (*squares)(plane_t *), (*r
 FN(plane_loops)[][CYNORM_PLANE_REACH] = {CYNORM_TYPES(CYNORM_PLANE_TABLE)};
 static void (*const FN(plane_terms)[CYNORM_PLANE_REACH])(plane_t *) = {
     FN(plane_terms1), FN(plane_terms2), FN(plane_terms3), FN(plane_terms4)};
+static void (*const FN(plane_columns_of)[CYNORM_PLANE_REACH])(plane_t *) = {
+    FN(plane_columns1), FN(plane_columns2), FN(plane_columns3), FN(plane_columns4)};
 #undef CYNORM_PLANE
 #undef CYNORM_PLANES
 #undef CYNORM_PLANE_TERMS
@@ -299,33 +314,49 @@ static int FN(pixels_as_rows)(const cynorm_lrn_tile *t) {
     return 1;
 }
 
-/* Rows of planes that are worked on at once, of so many elements; reals of scratch for these and the rows around, and for the cells
- * of a row where they are apart. */
+/* Rows of planes that are worked on at once, of so many elements, where a row is a plane as few as scratch asks for; reals of
+ * scratch for these and the rows around, and for `cells`. */
 static int64_t FN(plane_step)(const cynorm_lrn_tile *t) {
-    const int64_t rows = CYNORM_PLANE / FN(plane_width)(t), least = 4 * t->left, all = t->extent;
+    const int64_t rows = CYNORM_PLANE / FN(plane_width)(t), least = (t->rows ? 1 : 4) * t->left, all = t->extent;
     return all < least ? all : rows < least ? least : rows < all ? rows : all;
 }
 static int64_t FN(plane_reals)(const cynorm_lrn_tile *t, int around) {
     return ((FN(plane_step)(t) + around * t->left) * FN(plane_width)(t) + 3 * VL - 1) / VL * VL;
 }
-static int64_t FN(plane_margin)(const cynorm_lrn_tile *t) { return (t->left * FN(plane_apart)(t) + VL - 1) / VL * VL; }
+static int64_t FN(plane_margin)(const cynorm_lrn_tile *t) {
+    return (t->left * (t->rows ? t->count[0] / t->rows : FN(plane_apart)(t)) + VL - 1) / VL * VL;
+}
 static int64_t FN(plane_cells)(const cynorm_lrn_tile *t) {
-    return FN(plane_apart)(t) > 1 ? 2 * FN(plane_margin)(t) + (FN(plane_width)(t) + 2 * VL) / VL * VL : 0;
+    return FN(plane_apart)(t) > 1 || t->rows ? 2 * FN(plane_margin)(t) + (FN(plane_width)(t) + 2 * VL) / VL * VL : 0;
 }
 static size_t FN(planes_scratch)(const cynorm_lrn_tile *t, int backward) {
     const int64_t each = FN(plane_reals)(t, 2), reals = FN(plane_cells)(t) + (backward ? FN(plane_reals)(t, 4) + 2 * each : each);
     return (size_t)(64 + reals * (int64_t)sizeof(real));
 }
 
+/* The same sums for rows that are planes, of elements of `size` bytes. */
+static void FN(sums_of_planes)(const plane_t *p, void (*run)(plane_t *), int reach, int64_t size) {
+    const int64_t width = p->width / p->height;
+    plane_t rows = *p, sums = *p;
+    rows.width = sums.width = width, rows.pitch = width * size, rows.rows = p->height;
+    rows.out = p->cells, sums.length = p->width;
+    for (int64_t r = 0; r < p->rows; r++, rows.from += p->pitch, sums.out += p->width) {
+        run(&rows);
+        memset(p->cells + p->width, 0, (size_t)(reach * width) * sizeof(real)); /* as the last row's end lies there */
+        FN(plane_columns_of)[reach - 1](&sums);
+    }
+}
+
 /* Sums along rows [begin, end) of a plane whose row 0 is `data`; missing rows are zeros. */
-static void FN(sums_along)(plane_t *p, void (*run)(plane_t *), const char *data, int64_t pitch, int64_t begin,
-                           int64_t end, int64_t extent, real *out) {
+static void FN(sums_along)(plane_t *p, void (*run)(plane_t *), int reach, int64_t size, const char *data, int64_t pitch,
+                           int64_t begin, int64_t end, int64_t extent, real *out) {
     const int64_t from = begin > 0 ? begin : 0, to = end < extent ? end : extent;
     const int64_t before = from - begin, after = end - (to > from ? to : from);
     const int64_t row = p->width * (int64_t)sizeof(real);
     p->from = data + from * pitch, p->pitch = pitch, p->rows = to - from, p->out = out + before * p->width;
     memset(out, 0, (size_t)(before * row));
-    if (p->rows > 0) run(p);
+    if (p->height) FN(sums_of_planes)(p, run, reach, size);
+    else if (p->rows > 0) run(p);
     memset(out + (end - after - begin) * p->width, 0, (size_t)(after * row));
 }
 
@@ -357,8 +388,10 @@ static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
     real *const cells = (real *)((char *)t->scratch + 64), *const square_sums = cells + FN(plane_cells)(t);
     real *const term_sums = square_sums + FN(plane_reals)(t, 2 + 2 * backward);
     real *const all_weighted = term_sums + FN(plane_reals)(t, 2);
-    plane_t p = {.width = width, .apart = FN(plane_apart)(t), .cells = cells + FN(plane_margin)(t), .q = FN(coefficients_of)(t),
-                 .line = t->scratch, .src_ahead = ahead * t->src.streamed, .diff_ahead = ahead * t->diff_dst.streamed};
+    plane_t p = {.width = width, .apart = FN(plane_apart)(t), .height = t->rows, .cells = cells + FN(plane_margin)(t),
+                 .q = FN(coefficients_of)(t), .line = t->scratch,
+                 .src_ahead = t->rows ? CYNORM_AHEAD : ahead * t->src.streamed,
+                 .diff_ahead = t->rows ? CYNORM_AHEAD : ahead * t->diff_dst.streamed};
     p.streaming = t->streaming &&
                   (run_bytes >= CYNORM_STREAM_LEAST || (together && t->dst.stride[level] == run_bytes));
     memset(cells, 0, (size_t)FN(plane_cells)(t) * sizeof(real));
@@ -378,7 +411,7 @@ static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
             real *sums = AS_DST(square_sums, first), *sums_of_terms = AS_DST(term_sums, a);
             real *weighted = AS_DST(all_weighted, a - reach);
             if (old_squares) memmove(sums, old_squares, (size_t)window);
-            FN(sums_along)(&p, squares_along, src, t->src.streamed, squares, b + around,
+            FN(sums_along)(&p, squares_along, reach, size, src, t->src.streamed, squares, b + around,
                            t->extent, sums + (squares - first + reach) * width);
             if (backward) {
                 const int64_t from = terms > 0 ? terms : 0, to = b + reach < t->extent ? b + reach : t->extent;
@@ -388,8 +421,8 @@ static void FN(lrn_planes)(const cynorm_lrn_tile *t, int backward) {
                 p.src = src + from * t->src.streamed, p.diff_dst = diff_dst + from * t->diff_dst.streamed;
                 p.sums = sums + (from - first) * width, p.weighted = weighted + (from - a + reach) * width;
                 FN(run_rows)(&p, run, t, to - from, together);
-                FN(sums_along)(&p, FN(plane_terms)[reach - 1], made, width * (int64_t)sizeof(real), terms, b + reach,
-                               t->extent, sums_of_terms + (terms - a + reach) * width);
+                FN(sums_along)(&p, FN(plane_terms)[reach - 1], reach, sizeof(real), made, width * (int64_t)sizeof(real), terms,
+                               b + reach, t->extent, sums_of_terms + (terms - a + reach) * width);
                 old_terms = sums_of_terms + (b - a) * width, old_weighted = weighted + (b - a) * width;
             }
             p.src = src + a * t->src.streamed, p.dst = dst + a * t->dst.streamed;

@@ -50,6 +50,7 @@ typedef struct {
     int64_t reach_terms[3][2], reach_src[3][2];
     cynorm_lrn_window window[2];
     int windows;
+    int64_t rows;  /* where level 0 is a plane, and window[0] lies along its rows and across them: how many there are; else 0 */
     int trees;     /* whether windows along the stream are trees, however wide */
     int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
     int streaming; /* whether dst bypasses the cache */
@@ -61,8 +62,8 @@ typedef struct {
 } cynorm_lrn_tile;
 
 /* What takes a tile: lines of pixels that go through all slabs, or vectors of channels that go along rows of pixels, one after the
- * other, so that rows need not be cut; or loops of planes by way of copies. */
-enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS, CYNORM_LRN_COPIED };
+ * other, so that rows need not be cut; or loops of planes by way of copies, or of volumes. */
+enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS, CYNORM_LRN_COPIED, CYNORM_LRN_VOLUMES };
 
 /* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
 
