@@ -475,6 +475,29 @@ def test_channels_last_gives_the_bits_of_planes(isa, dtype, channels, size):
     assert_same_windows(to_canonical(lrn.backward(*tensors), "NHWC"), planes.backward(*others), size, "diff_src", others[0])
 
 
+@pytest.mark.parametrize("size", [3, 5, 7, 9, 15])
+@pytest.mark.parametrize("channels", [16, 48, 64, 80])
+@each_dtype
+def test_planes_of_channels_wherever_they_begin(isa, dtype, channels, size):
+    """At every place in a line, each thread its rows; in place and beside it."""
+    lrn, planes = (cynorm.LRN(size, 0.5, region="within_channel", layout=layout) for layout in ("NHWC", "NCHW"))
+    shape = (2, channels, 17, 11)
+    dense = draw_pair(shape, dtype)
+    expected_dst, expected_diff = planes.forward(dense[1]), planes.backward(*dense)
+    for offset in range(64 // dtype.itemsize):
+        last = Memory((0, 2, 3, 1), (1,) * 4, offset=offset)
+        (diff_dst, diff_room), (src, src_room), (out, room) = (place(a, last) for a in (*dense, np.zeros(shape, dtype)))
+        if offset % 2:
+            out, room = diff_dst, diff_room
+        seen = [np.moveaxis(array, 1, -1) for array in (diff_dst, src, out)]
+        lrn.backward(*seen[:2], out=seen[2], num_threads=1 + offset % 3)
+        assert_same_windows(take(out, room), expected_diff, size, "diff_src", dense[0])
+        if offset % 2:
+            seen[2], out, room = seen[1], src, src_room
+        lrn.forward(seen[1], out=seen[2], num_threads=1 + offset % 3)
+        assert_same_windows(take(out, room), expected_dst, size, "dst")
+
+
 @pytest.mark.parametrize("channels", [1024, 2624])
 @pytest.mark.parametrize("size", [3, 5, 16])
 @pytest.mark.parametrize("layout", ["NHWC", "nChw8c", "nChw16c"])

@@ -431,9 +431,9 @@ static int FN(channels_serve)(const cynorm_lrn_tile *t) {
     return t->window[0].step == t->pitch[1] && t->count[0] >= (VL < CYNORM_FEWEST ? VL : CYNORM_FEWEST);
 }
 
-/* Vectors of a slab. */
+/* Vectors of a slab; of pixels, with room for a seam. */
 static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
-    return FN(by_pixels)(t) ? t->count[1] + t->streaming : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
+    return FN(by_pixels)(t) ? t->count[1] + 1 : (t->count[0] + (t->windows ? VL : CYNORM_OVERLAP) + VL - 1) / VL;
 }
 
 /* Cells of a window; of how many earlier blocks it needs S_B; reals of a slab_sums. */
@@ -496,7 +496,7 @@ typedef struct {
     int64_t pitch;                 /* reals from a row to the next */
     int64_t whole, vectors, lanes; /* of a row: whole vectors, all; lanes of the others */
     int64_t lead;                  /* of pixels along a seam (lrn_stage.h), else 0 */
-    int at_lines;                  /* whether vectors are lines of dst, past the cache */
+    int at_lines;                  /* whether vectors are lines of dst, and leave past the cache */
     const cynorm_lrn_window *window;
     real *fours;                   /* S_4 of a row's pixels */
     window_t in_lanes;
@@ -563,7 +563,7 @@ typedef struct {
 static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *a, const cynorm_lrn_tile *t, int64_t done,
                                                     int stage) {
     const int kind = cynorm_beta_kind(b->q.beta), terms = stage == CYNORM_SLAB_TERMS, *range = terms ? b->terms : b->finish;
-    const int joined = t->dst.streamed == t->count[1] * t->dst.stride[1];
+    const int joined = t->streaming && t->dst.streamed == t->count[1] * t->dst.stride[1];
     for (int j = range[0]; j < range[1]; j++)
         for (int last = 0; last < 2; last++) {
             const int64_t at = last ? a->whole - 1 : 0, other = done + j + (last ? 1 : -1);
@@ -712,7 +712,7 @@ static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
         for (int64_t i1 = 0; i1 < runs; i1++)
             for (int64_t i = -lead; i < t->count[0] - lead; i += step) {
                 if (pixels) {
-                    along.lanes = t->count[0] - i, along.lead = i < 0 ? lead : 0, along.at_lines = lead > 0;
+                    along.lanes = t->count[0] - i, along.lead = i < 0 ? lead : 0, along.at_lines = lead > 0 && t->streaming;
                     along.vectors = t->count[1] + (i < 0), along.whole = along.lanes < VL ? 0 : along.vectors;
                 }
 #define AT(name) i * size + i1 * t->name.stride[1] + i2 * t->name.stride[2]

@@ -192,7 +192,7 @@ static void FN(leave_stage)(out_t *o, int64_t done) {
 /* Lanes by which vectors begin before their entries, which are whole lines, and follow on in all operands; else 0. */
 static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
     const int64_t entry = t->count[0] * (int64_t)sizeof(real), lines = entry | t->dst.streamed | t->dst.stride[2];
-    if (!t->streaming || !FN(is_line)(t->dst.dtype) || lines & 63) return 0;
+    if (!FN(is_line)(t->dst.dtype) || lines & 63 || (!t->streaming && t->count[0] <= 2 * VL)) return 0;
     if (t->src.stride[1] != entry || t->dst.stride[1] != entry || (backward && t->diff_dst.stride[1] != entry)) return 0;
     return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }
@@ -213,8 +213,8 @@ static inline vec FN(part_of_edge)(int64_t lead, int last, vec v) {
     return (vec)((ivec)v & (last ? before : ~before));
 }
 
-/* Stores those lanes of v to dst; or, where the rest of the line belongs to the row after or before, to *line, which holds
- * them until both are there. */
+/* Stores those lanes of v to dst; or, past the cache, where the rest of the line belongs to the row after or before, to *line,
+ * which holds them until both are there. */
 static __attribute__((noinline)) void FN(put_edge)(int64_t lead, int last, char *dst, vec v, vec *line, int there) {
     const int64_t from = last ? 0 : lead, to = last ? lead : VL, size = (int64_t)sizeof(real);
     if (!line) {

@@ -237,7 +237,8 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int64_t late = (1 + backward) * reach, first = t->begin - late;
     const int64_t kept = FN(walk_row)(t), kept_of_walk = FN(walk_rows)(t, backward) * kept;
     const int64_t lead = FN(lead_of)(t, backward);
-    const int by_lines = lead || FN(by_lines)(t, entry, CYNORM_WALKS_BESIDE * vector, 0), joined = lead && t->dst.streamed == row;
+    const int by_lines = lead || FN(by_lines)(t, entry, CYNORM_WALKS_BESIDE * vector, 0);
+    const int joined = lead && t->streaming && t->dst.streamed == row;
     const int staged = t->streaming && !by_lines && t->dst.stride[1] == entry && row >= CYNORM_STREAM_LEAST;
     walked_t *walked = (walked_t *)t->scratch, *none = walked + CYNORM_WALK_MOST_CACHED;
     vec *lines = (vec *)(none + 1);
