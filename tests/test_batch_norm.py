@@ -1713,6 +1713,29 @@ def test_images_that_begin_anywhere_past_the_cache(channels, dtype):
         assert (room[:, pixels * channels :] == 7).all()
 
 
+@pytest.mark.parametrize("channels", [48, 64, 256])
+@each_dtype
+def test_channels_last_that_begin_anywhere_in_the_cache(channels, dtype, isa):
+    """Result, mask and gradient have the same bits at every place in a line, and nothing beside them is written."""
+    bn = cynorm.BatchNorm(layout="NHWC", activation="relu")
+    shape = (2, 24, 37, channels)
+    rng = np.random.default_rng(0)
+    dense = [random_values(rng, shape, dtype) for _ in range(3)]
+    expected = None
+    for offset in range(64 // dtype.itemsize):
+        memory = Memory((0, 1, 2, 3), (1,) * 4, offset=offset)
+        (src, _), (diff_dst, _), (add, _), (out, room) = (place(a, memory) for a in (*dense, np.zeros(shape, dtype)))
+        workspace = cynorm.Workspace()
+        _, mean, variance = bn.forward_training(src, add=add, out=out, workspace=workspace, num_threads=2)
+        results = [take(out, room).copy()]
+        results.append(bn.backward_training(diff_dst, src, workspace=workspace)[0])
+        bn.forward_inference(src, mean, variance, out=out, num_threads=1)
+        results.append(take(out, room).copy())
+        expected = expected or results
+        for got, wanted in zip(results, expected, strict=True):
+            assert_same_bits(got, wanted)
+
+
 @each_dtype
 @pytest.mark.parametrize("image_gap, block_gap", [(0, 2), (2, 0), (0, 12), (64, 20)])
 def test_blocks_that_begin_anywhere_past_the_cache(image_gap, block_gap, dtype):

@@ -289,9 +289,14 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
                   .streaming = t->streaming && !v->packed, .image = v->stride[1]};
 }
 
-/* Whether a line is for combine_between. */
-static inline int FN(between)(const cynorm_bn_tile *t, const line *l) {
-    return t->kept_inner && l->streaming && ((intptr_t)l->out & 63);
+/* Whether a line of view v is for combine_between: past the cache; forward also in the cache, where a vector is a line, and else
+ * each of what is read and written would lie across two. */
+static inline int FN(between)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const line *l) {
+    if (!t->kept_inner || !((intptr_t)l->out & 63)) return 0;
+    if (t->streaming) return l->streaming;
+    const int64_t bytes = t->count[0] * t->count[1] * t->count[2] * cynorm_itemsize(v->dtype);
+    return bytes >= CYNORM_BN_MANY && FN(is_line)(v->dtype) && !v->packed && !t->view[CYNORM_BN_DIFF_DST].data &&
+           !FN(as_reals)(t) && FN(leaves_by_lines)(t, v);
 }
 
 #if !CYNORM_DOUBLE
@@ -346,7 +351,7 @@ static void FN(combine_part)(const cynorm_bn_tile *t, scratch_t *s, const line *
     cynorm_bn_rows in = *rows;
     l.out += at * size, l.bit += at, in.x += at * size, in.bit += at;
     if (in.g) in.g += at * size;
-    l.streaming = !is_part;
+    l.streaming = whole->streaming && !is_part;
     in.n = to - from, in.count = count, in.images = 1;
     for (int which = 0; which < 4; which++) {
         const real *c = whole->coefficient[which];
@@ -395,7 +400,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
         FN(input_rows)(&in, t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
         if (diff_add->data) { /* diff_dst as the mask or the activation leaves it */
             line l = FN(line_to)(t, s, diff_add, &b, add_direct, dtype);
-            if (FN(between)(t, &l)) FN(combine_between)(t, s, l, in, CYNORM_SCALE, gated, dtype);
+            if (FN(between)(t, diff_add, &l)) FN(combine_between)(t, s, l, in, CYNORM_SCALE, gated, dtype);
             else FN(combine)(t, &l, &in, CYNORM_SCALE, gated, dtype);
             FN(put_rows)(t, diff_add, &b, &l);
         }
@@ -410,7 +415,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
             l.bit_step = cynorm_bn_step(t, mask);
             l.bit_image = mask->stride[1];
         }
-        if (FN(between)(t, &l)) {
+        if (FN(between)(t, dst, &l)) {
             FN(combine_between)(t, s, l, in, form, gated, dtype);
             continue;
         }
