@@ -36,7 +36,7 @@ enum {
     CYNORM_BN_SHORT = 2048,      /* the most bytes of such a row */
     CYNORM_BN_SPLIT = 2048,      /* bytes: from this many on, rows that do not begin with a line are not staged, */
     CYNORM_BN_SPLIT_TRAINING = 6144, /* or, where sums have brought them into the cache */
-    CYNORM_BN_MANY = 1 << 16,    /* bytes of kept rows in the cache, from which on these begin with a line */
+    CYNORM_BN_MANY = 1 << 16,    /* bytes of an image's kept rows in the cache, from which on these begin with a line */
     CYNORM_BN_COLUMNS = 4,       /* vectors of columns that are combined together, */
     CYNORM_BN_SUM_COLUMNS = CYNORM_VBYTES == 64 ? 4 : 2, /* and summed together: sums stay in registers; */
     CYNORM_BN_RUN = 16,          /* terms of a half type's gradient that are added before they are widened */

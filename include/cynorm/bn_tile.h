@@ -290,12 +290,12 @@ static line FN(line_to)(const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_v
 }
 
 /* Whether a line of view v is for combine_between: past the cache; forward also in the cache, where a vector is a line, and else
- * each of what is read and written would lie across two. */
+ * each of what is read and written would lie across two, if an image's rows are worth the calls for its ends. */
 static inline int FN(between)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const line *l) {
     if (!t->kept_inner || !((intptr_t)l->out & 63)) return 0;
     if (t->streaming) return l->streaming;
-    const int64_t bytes = t->count[0] * t->count[1] * t->count[2] * cynorm_itemsize(v->dtype);
-    return bytes >= CYNORM_BN_MANY && FN(is_line)(v->dtype) && !v->packed && !t->view[CYNORM_BN_DIFF_DST].data &&
+    const int64_t image = t->count[0] * t->count[2] * cynorm_itemsize(v->dtype);
+    return image >= CYNORM_BN_MANY && FN(is_line)(v->dtype) && !v->packed && !t->view[CYNORM_BN_DIFF_DST].data &&
            !FN(as_reals)(t) && FN(leaves_by_lines)(t, v);
 }
 
