@@ -34,7 +34,7 @@ from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
 
-from cynorm._dispatch cimport kernels, requested_threads, team_size
+from cynorm._dispatch cimport fetches_far_lines, kernels, requested_threads, team_size
 from cynorm._interop cimport as_array
 from cynorm._kernels cimport (
     CYNORM_BN_KEPT_AHEAD, CYNORM_BN_PACKED, CYNORM_BN_SCRATCH, cynorm_bn_tile, cynorm_bn_unit, cynorm_bn_view,
@@ -120,7 +120,8 @@ cdef enum:
     STREAMING = 1 << 23             # bytes moved, from which on outputs bypass the cache: the least,
     MOST_STREAMING = 3 << 23        # and the most; in between, three quarters of the last level of cache
     EVENLY = 4                      # units of each thread: with fewer, one that is held up would hold up all
-    BESIDE = 1 << 21                # bytes: the most that sums of a unit read, if it leaves while the next is summed
+    BESIDE = 1 << 21                # bytes: the most that sums of a unit read, if it leaves while the next is summed,
+    BESIDE_NEAR = 1 << 20           # where both have to fit the second-level cache, as the next level is far away
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
@@ -1137,7 +1138,8 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
     s.beside = (plan.kind != FORWARD_INFERENCE and plan.tile.streaming and not plan.tile.kept_inner
                 and plan.tile.packs == 0 and plan.chunks == plan.others == 1
                 and plan.tile.activation <= CYNORM_RELU
-                and plan.cut * plan.count * itemsize * (1 if plan.kind == FORWARD_TRAINING else 2) <= BESIDE)
+                and (plan.cut * plan.count * itemsize * (1 if plan.kind == FORWARD_TRAINING else 2)
+                     <= (BESIDE if fetches_far_lines() else BESIDE_NEAR)))
     if plan.kind == FORWARD_INFERENCE:
         s.steps[0] = COMBINE
     elif plan.chunks == 1 or s.by_units or plan.kind == BACKWARD_INFERENCE:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The kernel table in force, and the number of threads: the state that a program may change."""
+"""What loops are chosen by, the kernel table above all, and the number of threads: what a program may change."""
 
 import os
 from contextlib import contextmanager
@@ -14,6 +14,7 @@ cdef extern from "kernels/tables.h" nogil:
     const cynorm_kernels *cynorm_tables[]
     const int CYNORM_TABLES
     int cynorm_table_runs(int i)
+    int cynorm_fetches_far_lines()
     int cynorm_threads_forbidden, cynorm_threads_used
     void cynorm_watch_fork()
 
@@ -41,6 +42,7 @@ cdef extern from *:
     const char *CYNORM_FLAGS         # given by setup.py
 
 cdef const cynorm_kernels *table = NULL
+cdef bint far_lines = cynorm_fetches_far_lines()
 cdef int threads = 0  # 0: whatever OpenMP would use
 
 # Below this much data a team costs more than it saves. More threads than TEAM, and than some for each CPU, gain
@@ -53,6 +55,10 @@ cdef enum:
 
 cdef const cynorm_kernels *kernels() noexcept nogil:
     return table
+
+
+cdef bint fetches_far_lines() noexcept nogil:
+    return far_lines
 
 
 cdef int team_size(int requested, int64_t nbytes) noexcept nogil:
@@ -188,6 +194,17 @@ def use_isa(name):
         yield
     finally:
         _select(before)
+
+
+@contextmanager
+def use_far_lines(fetches):
+    """Run the block as on a machine that fetches far lines as fast as rows, or on another; for tests, likewise."""
+    global far_lines
+    before, far_lines = far_lines, fetches
+    try:
+        yield
+    finally:
+        far_lines = before
 
 
 _select(os.environ.get("CYNORM_ISA") or None)

@@ -32,6 +32,7 @@ cdef extern from "cynorm/tiles.h" nogil:
         int windows
         int64_t rows
         int trees
+        int far_lines
         int cut
         int streaming
         cynorm_lrn_view src, diff_dst, y, dst, omega

@@ -22,7 +22,7 @@ from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
 
-from cynorm._dispatch cimport kernels, requested_threads, team_size
+from cynorm._dispatch cimport fetches_far_lines, kernels, requested_threads, team_size
 from cynorm._kernels cimport (
     CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED, CYNORM_LRN_VOLUMES,
     CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view,
@@ -710,6 +710,7 @@ cdef void make_plan_of(const cynorm_lrn *p, const cynorm_tensor *const *views, b
     plan.team = team
     plan.wanted = TILES * team if team > 1 else 1
     t.grouped = -1
+    t.far_lines = fetches_far_lines()
     t.src.dtype = views[SRC].dtype
     t.k = p.k
     t.alpha = p.alpha

@@ -77,11 +77,12 @@ static int FN(spread)(int64_t slabs, int64_t step) {
 }
 
 /* Whether this serves a tile whose rows are contiguous, and whose windows reach equally far both ways. Narrow windows gain by it
- * where there is a loop for them, and wide ones of float32 where slabs are whole steps. */
+ * where far lines are fetched fast and there is a loop for them, and wide ones of float32 where slabs are whole steps. */
 static int FN(columns_serve)(const cynorm_lrn_tile *t) {
     const int backward = t->diff_dst.data != NULL, wide = t->left > CYNORM_REACH, line = FN(is_line)(t->src.dtype);
     const int64_t row = t->count[0] * cynorm_itemsize(t->src.dtype);
     const int way = t->streaming ? CYNORM_COLUMN_LINES : CYNORM_COLUMN_PLAIN;
+    if (!wide && !t->far_lines) return 0;
     if (!wide && !FN(column_loops)[t->src.dtype][backward][0][FN(loop_of_beta)(t, 1)][way]) return 0;
     if (wide && (t->left > CYNORM_WIDE_REACH || !line || FN(by_blocks)(t))) return 0;
     if (wide && !FN(whole_steps)(t->extent, t->left, backward)) return 0;

@@ -52,6 +52,7 @@ typedef struct {
     int windows;
     int64_t rows;  /* where level 0 is a plane, and window[0] lies along its rows and across them: how many there are; else 0 */
     int trees;     /* whether windows along the stream are trees, however wide */
+    int far_lines; /* whether the machine fetches lines that lie slabs apart as fast as those of a row */
     int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
     int streaming; /* whether dst bypasses the cache */
     union {
