@@ -839,6 +839,24 @@ def test_empty_data_of_many_channels():
 # int8
 
 
+@pytest.mark.parametrize("factor", [1.0, 1 + 2.0**-8, 1 + 2.0**-11, 0.7, 2.0**-20, 2.0**-130, -3e38])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
+@pytest.mark.parametrize("dtype", [dtype for dtype in reference.DTYPES if dtype.itemsize == 2], ids=str)
+def test_every_half_rounded(dtype, layout, factor, isa):
+    """All 65536 numbers of 16 bits, times a factor of which many products lie midway between two results, are subnormal or huge:
+    rounded to nearest, ties to even, as NumPy rounds."""
+    src = np.arange(1 << 16, dtype=np.uint16).view(dtype).reshape((1, 16, 64, 64) if layout == "NCHW" else (1, 4, 64, 256))
+    channels = 16 if layout == "NCHW" else 256
+    if layout == "nChw16c":
+        src, channels = src.reshape(1, 4, 64, 16, 16), 64
+    zeros, ones = np.zeros(channels, np.float32), np.ones(channels, np.float32)
+    norm = cynorm.BatchNorm(layout=layout, epsilon=0)
+    with np.errstate(all="ignore"):
+        expected = (src.astype(np.float32) * np.float32(factor)).astype(dtype)
+    dst = norm.forward_inference(src, zeros, ones, scale=ones * np.float32(factor))
+    np.testing.assert_array_equal(dst.astype(np.float32), expected.astype(np.float32))
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "nChw16c"])
 @pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
 def test_int8_inference(layout, relu):

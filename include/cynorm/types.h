@@ -233,7 +233,8 @@ static inline __m512i FN(high_halves)(uvec first, uvec second) {
 
 static inline hvec FN(pack_bf16)(vec v) {
 #if CYNORM_VBYTES == 64
-    return (hvec)_mm512_castsi512_si256(FN(high_halves)(FN(round_bf16)(v), (uvec){0}));
+    const __m256i odd = _mm256_setr_epi16(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return (hvec)_mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_castsi256_si512(odd), (__m512i)FN(round_bf16)(v)));
 #elif CYNORM_VBYTES == 32
     const __m256i high = _mm256_setr_epi8(2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1,
                                           2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -457,9 +458,24 @@ CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
 }
 
 #if !CYNORM_DOUBLE
+#if CYNORM_VBYTES == 64
+/* Each 32-bit lane's halves moved up and down by bytes, as an Intel core shifts bits on the pipe that its estimates need. */
+static inline __m512i FN(half_up)(void) {
+    return _mm512_broadcast_i32x4(_mm_setr_epi8(-1, -1, 0, 1, -1, -1, 4, 5, -1, -1, 8, 9, -1, -1, 12, 13));
+}
+static inline __m512i FN(half_down)(void) {
+    return _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, -1, -1, 6, 7, -1, -1, 10, 11, -1, -1, 14, 15, -1, -1));
+}
+#endif
+
 /* bfloat16 where the order of elements does not matter: the even or the odd ones of twice as many as a vector holds. No lane is
  * moved. */
-CYNORM_INLINE vec FN(half_of_both)(uvec both, int odd) { return (vec)(odd ? both & 0xffff0000 : both << 16); }
+CYNORM_INLINE vec FN(half_of_both)(uvec both, int odd) {
+#if CYNORM_VBYTES == 64
+    if (!odd) return (vec)_mm512_shuffle_epi8((__m512i)both, FN(half_up)());
+#endif
+    return (vec)(odd ? both & 0xffff0000 : both << 16);
+}
 
 CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
     uvec both;
@@ -469,11 +485,17 @@ CYNORM_INLINE vec FN(get_half)(const char *p, int odd) {
 
 /* The inverse of get_half. */
 CYNORM_INLINE uvec FN(halves)(vec even, vec odd) {
-    const uvec low = FN(round_bf16)(even) >> 16, high = FN(round_bf16)(odd);
-#if CYNORM_VBYTES == 32
-    return (uvec)_mm256_blend_epi16((__m256i)low, (__m256i)high, 0xaa);
+#if CYNORM_VBYTES == 64
+    /* Both at once, by 16 bits: a high half is one more where the low one + 0x7fff + (the high one & 1) has a 17th bit, which an
+     * average of 16-bit numbers has as its 16th. */
+    const __m512i high = _mm512_mask_shuffle_epi8((__m512i)odd, 0x3333333333333333, (__m512i)even, FN(half_down)());
+    const __m512i low = _mm512_mask_shuffle_epi8((__m512i)even, 0xcccccccccccccccc, (__m512i)odd, FN(half_up)());
+    const __m512i more = _mm512_ternarylogic_epi32(high, _mm512_set1_epi16(1), _mm512_set1_epi16(0x7ffe), 0xea);
+    return (uvec)_mm512_sub_epi16(high, _mm512_srai_epi16(_mm512_avg_epu16(low, more), 15));
+#elif CYNORM_VBYTES == 32
+    return (uvec)_mm256_blend_epi16((__m256i)(FN(round_bf16)(even) >> 16), (__m256i)FN(round_bf16)(odd), 0xaa);
 #else
-    return low | (high & 0xffff0000);
+    return FN(round_bf16)(even) >> 16 | (FN(round_bf16)(odd) & 0xffff0000);
 #endif
 }
 
