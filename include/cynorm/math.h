@@ -191,8 +191,9 @@ CYNORM_INLINE FN(estimated) FN(estimates_of)(vec x, int dtype) {
 
 /* a * x^-3/4: with d = 1 - x*y^2 and e = 1 - y*z^2, which do not wait for each other,
  * 1/x = y^2 * (1-d)^-1 = y^2 * (1 + d + ...) and x^-3/4 = y^2 * z * (1-d)^-3/4 * (1-e)^-1/2 = y^2 * z * (1 + d*3/4 + e/2 + ...).
- * Squares are worth having where the estimates are of 12 bits and results of 24: d + d^2 in place of d, and e/2 times the sum. */
-CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, FN(estimated) of, int dtype, vec *reciprocal) {
+ * Squares are worth having where the estimates are of 12 bits and results of 24: d + d^2 in place of d, and e/2 times the sum.
+ * `exact`: with what y^2 * z lost in rounding. */
+CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, FN(estimated) of, int dtype, int exact, vec *reciprocal) {
 #if CYNORM_ESTIMATES
     vec one = FN(splat)(1), w = of.w;
     if (FN(steps)(dtype) == 1) {
@@ -204,6 +205,7 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, FN(estimated) of, int dtype,
         *reciprocal = FN(fma)(d, square, square);
         vec sum = FN(fma)(d, FN(splat)(0.75), half_e);
         if (squares) sum = FN(fma)(sum, half_e, sum);
+        if (exact) return a * (w + FN(fma)(sum, w, FN(fma)(square, of.z, -w)));
         return a * FN(fma)(sum, w, w);
     }
     /* in one joint step: e = 1 - x^3 w^4; w * (1-e)^-1/4. t = x*w*w first: no product of it leaves the range of x */
@@ -215,7 +217,7 @@ CYNORM_INLINE vec FN(times_rsqrt_3_4)(vec a, vec x, FN(estimated) of, int dtype,
     return a * w;
 #else
     vec root = FN(sqrt)(x), cube = x * root, power = FN(sqrt)(cube); /* x^1/2, x^3/2, x^3/4 */
-    (void)of;
+    (void)of, (void)exact;
     if (__builtin_expect(FN(any_abnormal)(cube), 0)) /* x^3/2 left the range: one rounding more, in those lanes */
         power = FN(select)((cube >= (vec)((ivec){0} + CYNORM_BITS_MIN)) & (cube < (vec)((ivec){0} + CYNORM_BITS_INF)), power,
                            root * FN(sqrt)(root));
@@ -465,7 +467,7 @@ CYNORM_INLINE void FN(times_powers)(vec *out, const vec *a, const vec *x, int n,
     vec r[CYNORM_TOGETHER], own = {0};
     if (kind == CYNORM_BETA_THREE_QUARTERS) CYNORM_EACH {
         const FN(estimated) of = FN(estimates_of)(x[k], dtype);
-        out[k] = FN(times_rsqrt_3_4)(a[k], x[k], of, dtype, &r[k]);
+        out[k] = FN(times_rsqrt_3_4)(a[k], x[k], of, dtype, !reciprocal && dtype == CYNORM_COMPUTE, &r[k]);
         own = k ? own + of.w : of.w;
     } else if (kind == CYNORM_BETA_HALF) CYNORM_EACH {
         const vec y = FN(rsqrt)(x[k], dtype);
