@@ -34,7 +34,7 @@ cdef extern from "cynorm/tiles.h" nogil:
         int trees
         int far_lines
         int cut
-        int streaming
+        int streaming, followed
         cynorm_lrn_view src, diff_dst, y, dst, omega
         cynorm_lrn_view view[5]
         void *scratch

@@ -827,6 +827,8 @@ cdef void run_tile(const plan_t *plan, int64_t index, void *scratch) noexcept no
         index = index % each * plan.cuts[0] + index / each
     for i in range(3):
         if not in_order(plan, i):
+            if i == 2 and plan.overwritten < 0:
+                t.followed = plan.cuts[0] * plan.cuts[1] * plan.cuts[3] == 1 and index % plan.cuts[2] + 1 < plan.cuts[2]
             take_part(plan, &t, i, index % plan.cuts[i])
             index /= plan.cuts[i]
     t.begin = index % plan.cuts[3] * plan.cut[3]

@@ -42,6 +42,13 @@ static int FN(constant_reach)(const cynorm_lrn_window *w) {
     return w->left == w->right && w->left <= CYNORM_REACH ? (int)w->left : 0;
 }
 
+/* Row v, to be prefetched, of those [from, to) at data that a tile reads; past the last one a row of the next run, `next` bytes
+ * further, or the last one, if there is none. Never a row that is not read: another thread may be writing to it. */
+static const char *FN(row_ahead)(const char *data, int64_t step, int64_t v, int64_t from, int64_t to, int64_t next) {
+    if (v >= to && next) data += next, v -= to - from;
+    return data + (v < from ? from : v < to ? v : to - 1) * step;
+}
+
 /* Each run of level 0 by itself, with the bytes by which it lies apart from the first one, along levels 1 and 2. */
 static void FN(each_run)(const cynorm_lrn_tile *t, int backward,
                          void (*work)(const cynorm_lrn_tile *, int, int64_t src_at, int64_t diff_at, int64_t dst_at)) {

@@ -35,9 +35,10 @@ typedef struct {
     real *weighted[CYNORM_SLABS];
     int read[2], terms[2], finish[2];     /* which of the slabs are read, have terms, are finished: from, to */
     int64_t src_step, diff_step, dst_step; /* bytes from a vector of a slab to the next */
-    int64_t src_ahead, diff_ahead;        /* bytes to what is prefetched; of src, from `newest` */
-    int64_t row_ahead;                    /* in place of src_ahead where windows lie along rows and vectors are lines, else 0:
-                                           * from the rows whose powers are taken, which takes longest */
+    int64_t src_ahead;                    /* bytes from the newest rows to what is prefetched with them; or, */
+    /* where windows lie along rows, what is, with those whose powers are taken if vectors are lines, as that takes longest; of
+     * diff_dst with terms, wherever windows lie */
+    const char *src_next[CYNORM_SLABS], *diff_next[CYNORM_SLABS];
     slab_sums squares, term_sums;
     real *cells;                          /* what one loop leaves for the next: squares or terms, their window sums */
     int64_t pitch;                        /* reals from a slab's cells to those of the next */
@@ -171,7 +172,8 @@ typedef struct {
     const char *src, *diff_dst; /* these and the next three from i on */
     char *dst;
     real *cells, *weighted;
-    int64_t src_step, diff_step, dst_step, row_ahead, diff_ahead;
+    const char *src_next, *diff_next; /* what is prefetched, likewise; NULL: nothing of src */
+    int64_t src_step, diff_step, dst_step;
     coefficients q;
     int streaming;
     const cynorm_late *late; /* piece `row` of it leaves with the row */
@@ -188,10 +190,10 @@ CYNORM_INLINE void FN(slab_vectors)(const slab_row *r, seam_t *seam, int64_t i, 
     for (int k = 0; k < together; k++) {
         const vec sum = FN(load)(cells + k * VL);
         x[k] = FN(get)(r->src + (v + k) * r->src_step, dtype, n);
-        if (FN(is_line)(dtype) && stage != CYNORM_SLAB_BACKWARD && r->row_ahead)
-            __builtin_prefetch(r->src + (v + k) * r->src_step + r->row_ahead, 0, 2);
+        if (FN(is_line)(dtype) && stage != CYNORM_SLAB_BACKWARD && r->src_next)
+            __builtin_prefetch(r->src_next + (v + k) * r->src_step, 0, 2);
         if (stage == CYNORM_SLAB_TERMS) {
-            __builtin_prefetch(r->diff_dst + (v + k) * r->diff_step + r->diff_ahead, 0, 2);
+            __builtin_prefetch(r->diff_next + (v + k) * r->diff_step, 0, 2);
             g[k] = FN(get)(r->diff_dst + (v + k) * r->diff_step, dtype, n);
         }
         if (stage == CYNORM_SLAB_BACKWARD) out[k] = FN(diff_src_of)(&r->q, x[k], sum, FN(load)(weighted_row + k * VL));
@@ -221,7 +223,9 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
                             terms ? b->diff_dst[j] + at * b->diff_step : NULL,
                             terms ? NULL : b->dst[j] + at * b->dst_step,
                             b->cells + j * b->pitch, (terms ? b->weighted_out[j] : b->weighted[j]) + i,
-                            b->src_step, b->diff_step, b->dst_step, b->row_ahead, b->diff_ahead, b->q, b->streaming, b->late, j};
+                            b->src_next[j] ? b->src_next[j] + at * b->src_step : NULL,
+                            terms ? b->diff_next[j] + at * b->diff_step : NULL,
+                            b->src_step, b->diff_step, b->dst_step, b->q, b->streaming, b->late, j};
         seam_t seam = {0};
         if (seamed) seam = b->seam[j];
         int64_t v = 0;
@@ -315,10 +319,10 @@ CYNORM_INLINE void FN(sum_along_pixels)(real *cells, int64_t pixels, int64_t rig
 }
 
 /* The squares of a row, whose vectors have n lanes. */
-CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, int64_t ahead, int64_t vectors, int64_t n,
+CYNORM_INLINE void FN(square_row)(real *cells, const char *src, const char *ahead, int64_t step, int64_t vectors, int64_t n,
                                   int dtype) {
-    for (int64_t v = 0; v < vectors; v++, src += step) {
-        if (!FN(is_line)(dtype)) __builtin_prefetch(src + ahead, 0, 2);
+    for (int64_t v = 0; v < vectors; v++, src += step, ahead += step) {
+        if (!FN(is_line)(dtype)) __builtin_prefetch(ahead, 0, 2);
         const vec x = FN(get)(src, dtype, n);
         FN(store)(cells + v * VL, x * x);
     }
@@ -367,10 +371,10 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, int64_t step, in
 #define CYNORM_SLAB_LOOPS(T)                                                                                           \
     CYNORM_LOWS(CYNORM_SQUARES, T, 0)                                                                                  \
     CYNORM_LOWS(CYNORM_SQUARES, T, 1)                                                                                  \
-    static __attribute__((noinline)) void FN(square_row_##T)(real *cells, const char *src, int64_t step,               \
-                                                             int64_t ahead, int64_t vectors, int64_t n) {              \
-        if (n == VL) FN(square_row)(cells, src, step, ahead, vectors, VL, CYNORM_##T);                                 \
-        else FN(square_row)(cells, src, step, ahead, vectors, n, CYNORM_##T);                                          \
+    static __attribute__((noinline)) void FN(square_row_##T)(real *cells, const char *src, const char *ahead,          \
+                                                             int64_t step, int64_t vectors, int64_t n) {               \
+        if (n == VL) FN(square_row)(cells, src, ahead, step, vectors, VL, CYNORM_##T);                                 \
+        else FN(square_row)(cells, src, ahead, step, vectors, n, CYNORM_##T);                                          \
     }                                                                                                                  \
     CYNORM_SLAB_POWERS(T, usual, TERMS, CYNORM_BETA_THREE_QUARTERS, 1)                                                 \
     CYNORM_SLAB_POWERS(T, special, TERMS, cynorm_special_beta(b->q.beta), CYNORM_TOGETHER)                             \
@@ -407,7 +411,7 @@ static void (*const FN(lane_sums)[])(real *, int64_t, const window_t *, int) = {
 #endif
 static const struct {
     slab_loop squares[2][CYNORM_SLABS], terms[3], forward[3], backward;
-    void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
+    void (*square_row)(real *, const char *, const char *, int64_t, int64_t, int64_t);
 } FN(slab_loops)[] = {CYNORM_TYPES(CYNORM_SLAB_CHOICES)};
 #undef CYNORM_SLAB_LOOP
 #undef CYNORM_SQUARES
@@ -519,20 +523,18 @@ static along_t FN(along)(const cynorm_lrn_tile *t) {
 }
 
 static void FN(square_rows)(const slabs_t *b, const along_t *a,
-                            void (*square)(real *, const char *, int64_t, int64_t, int64_t, int64_t)) {
+                            void (*square)(real *, const char *, const char *, int64_t, int64_t, int64_t)) {
+    const int64_t step = b->src_step, edge = a->lead > 0;
     for (int j = b->read[0]; j < b->read[1]; j++) {
+        const char *newest = b->newest[j], *ahead = b->src_next[j];
         real *row = a->cells + j * a->pitch;
-        if (a->lead) {
-            for (int last = 0; last < 2; last++) {
-                const int64_t at = last ? a->whole - 1 : 0;
-                const vec x = FN(get_edge)(a->lead, last, b->newest[j] + at * b->src_step);
-                FN(store)(row + at * VL, x * x);
-            }
-            square(row + VL, b->newest[j] + b->src_step, b->src_step, b->src_ahead, a->whole - 2, VL);
-        } else if (a->whole) square(row, b->newest[j], b->src_step, b->src_ahead, a->whole, VL);
-        if (a->whole < a->vectors)
-            square(row + a->whole * VL, b->newest[j] + a->whole * b->src_step, b->src_step, b->src_ahead,
-                   a->vectors - a->whole, a->lanes);
+        for (int last = 0; last < 2 * edge; last++) {
+            const int64_t at = last ? a->whole - 1 : 0;
+            const vec x = FN(get_edge)(a->lead, last, newest + at * step);
+            FN(store)(row + at * VL, x * x);
+        }
+        square(row + edge * VL, newest + edge * step, ahead + edge * step, step, a->whole - 2 * edge, VL);
+        square(row + a->whole * VL, newest + a->whole * step, ahead + a->whole * step, step, a->vectors - a->whole, a->lanes);
     }
 }
 
@@ -555,7 +557,7 @@ static void FN(sum_along_rows)(const along_t *a, const int *rows, int mirrored) 
 typedef struct {
     slab_loop squares, terms, finish;
     void (*sums)(const slab_sums *, real *, int64_t pitch, int64_t i, int64_t vectors);
-    void (*square_row)(real *, const char *, int64_t, int64_t, int64_t, int64_t);
+    void (*square_row)(real *, const char *, const char *, int64_t, int64_t, int64_t);
     int squares_needed, terms_needed, finishes;
 } work_t;
 
@@ -635,10 +637,12 @@ static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a, con
     if (w->finishes && a->lead) FN(slab_edges)(b, a, t, done, backward ? CYNORM_SLAB_BACKWARD : CYNORM_SLAB_FORWARD);
 }
 
+/* A run of slabs, by where it begins in each tensor, in bytes. */
+typedef struct { int64_t src, diff_dst, dst; } run_at;
+
 /* Slab c gives its squares, the slab `right` before it its terms, and the slab another `left` before is finished;
  * forward has no terms. `along`: of windows along rows, or NULL. */
-static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int backward, int64_t src_at, int64_t diff_at,
-                          int64_t dst_at) {
+static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int backward, run_at at, run_at next) {
     const int64_t size = cynorm_itemsize(t->src.dtype), vectors = FN(slab_length)(t), row = (vectors + 1) * VL;
     const int64_t n = FN(slabs_of)(t);
     const int tree = !FN(by_blocks)(t), low = (int)((tree ? n : n - 1) % CYNORM_SLABS);
@@ -646,16 +650,17 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     const int64_t weighted_rows = t->left + CYNORM_SLABS, late = t->right + (backward ? t->left : 0);
     const int64_t terms_begin = t->begin > t->right ? t->begin - t->right : 0;
     const int64_t terms_end = t->end + t->left < t->extent ? t->end + t->left : t->extent;
+    const int64_t read_end = t->end + late < t->extent ? t->end + late : t->extent;
     const int64_t least = t->begin - t->left - (backward ? t->right : 0), needed = least < 0 ? 0 : least;
     const int64_t first = needed - FN(place_in_block)(needed - t->right); /* where lrn.h's blocks begin */
     const int dtype = t->src.dtype, pixels = FN(by_pixels)(t), power = FN(loop_of_beta)(t, 1);
     slabs_t *b = (slabs_t *)((char *)t->scratch + (along ? FN(along_bytes)(t) : 0));
     real *sums = (real *)(b + 1), *zeros = sums + (1 + backward) * sums_size, *weighted = zeros + row;
     out_t out;
-    FN(open_stage)(&out, t, t->dst.data + dst_at, CYNORM_SLABS, !pixels,
+    FN(open_stage)(&out, t, t->dst.data + at.dst, CYNORM_SLABS, !pixels,
                    (char *)(weighted + (backward ? weighted_rows * row : 0)));
-    const char *src = t->src.data + src_at - out.overlap;
-    const char *diff_dst = backward ? t->diff_dst.data + diff_at - out.overlap : NULL;
+    const char *src = t->src.data + at.src - out.overlap;
+    const char *diff_dst = backward ? t->diff_dst.data + at.diff_dst - out.overlap : NULL;
     work_t work = {FN(slab_loops)[dtype].squares[tree][low], FN(slab_loops)[dtype].terms[power],
                    backward ? FN(slab_loops)[dtype].backward : FN(slab_loops)[dtype].forward[power],
                    FN(strip_sums)[tree][low], FN(slab_loops)[dtype].square_row, 0, 0, 0};
@@ -663,8 +668,8 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     b->src_step = pixels ? t->src.stride[1] : VL * size;
     b->diff_step = pixels ? t->diff_dst.stride[1] : VL * size;
     b->dst_step = pixels ? t->dst.stride[1] : VL * size;
-    b->src_ahead = CYNORM_SLABS * t->src.streamed, b->diff_ahead = CYNORM_SLABS * t->diff_dst.streamed;
-    b->row_ahead = along ? (CYNORM_SLABS + t->right) * t->src.streamed : 0;
+    b->src_ahead = CYNORM_SLABS * t->src.streamed;
+    memset(b->src_next, 0, sizeof b->src_next);
     b->squares = FN(slab_sums_in)(sums, n, vectors, tree);
     if (backward) b->term_sums = FN(slab_sums_in)(sums + sums_size, n, vectors, tree);
     if (!along) memset(zeros, 0, (size_t)row * sizeof(real));
@@ -688,6 +693,10 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
             b->diff_dst[j] = diff_dst + (middle + j) * t->diff_dst.streamed;
             b->src[j] = src + (done + j) * t->src.streamed;
             b->dst[j] = j >= b->finish[0] && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
+            if (along) b->src_next[j] = FN(row_ahead)(src, t->src.streamed, c + j + CYNORM_SLABS, needed, read_end,
+                                                         next.src - at.src);
+            if (backward) b->diff_next[j] = FN(row_ahead)(diff_dst, t->diff_dst.streamed, middle + j + CYNORM_SLABS,
+                                                             terms_begin, terms_end, next.diff_dst - at.diff_dst);
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
@@ -715,8 +724,15 @@ static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
                     along.lanes = t->count[0] - i, along.lead = i < 0 ? lead : 0, along.at_lines = lead > 0 && t->streaming;
                     along.vectors = t->count[1] + (i < 0), along.whole = along.lanes < VL ? 0 : along.vectors;
                 }
-#define AT(name) i * size + i1 * t->name.stride[1] + i2 * t->name.stride[2]
-                FN(run_slabs)(t, t->windows ? &along : NULL, backward, AT(src), AT(diff_dst), AT(dst));
+#define AT(name, i, i1, i2) (i) * size + (i1) * t->name.stride[1] + (i2) * t->name.stride[2]
+#define RUN(i, i1, i2) (run_at){AT(src, i, i1, i2), AT(diff_dst, i, i1, i2), AT(dst, i, i1, i2)}
+                const run_at at = RUN(i, i1, i2);
+                const run_at next = i + step < t->count[0] - lead         ? RUN(i + step, i1, i2)
+                                    : i1 + 1 < runs                       ? RUN(-lead, i1 + 1, i2)
+                                    : i2 + 1 < t->count[2] + t->followed ? RUN(-lead, 0, i2 + 1)
+                                                                          : at;
+                FN(run_slabs)(t, t->windows ? &along : NULL, backward, at, next);
+#undef RUN
 #undef AT
             }
 }

@@ -215,11 +215,12 @@ static size_t FN(walks_scratch)(const cynorm_lrn_tile *t, int backward) {
     return (size_t)(CYNORM_WALKED + FN(walk_bytes)(t, backward) + FN(row_bytes)(t) * t->count[1]);
 }
 
-/* The row to prefetch with row v, of a tile that reads `beyond` rows past its end: never one that the tile does not read, as
- * another thread may be writing to it, as part of another tensor. */
-static int64_t FN(row_ahead)(const cynorm_lrn_tile *t, int64_t v, int64_t by, int64_t beyond) {
-    const int64_t end = t->end + beyond < t->extent ? t->end + beyond : t->extent;
-    return v + by < end ? v + by : end - 1;
+/* Row v of an operand at data, to be prefetched, of a tile that reads `beyond` rows to either side of its own; past the last one
+ * a row of the next image, if there is any. */
+static const char *FN(walk_ahead)(const cynorm_lrn_tile *t, const cynorm_lrn_view *view, const char *data, int64_t v,
+                                  int64_t beyond, int more) {
+    const int64_t from = t->begin > beyond ? t->begin - beyond : 0, end = t->end + beyond;
+    return FN(row_ahead)(data, view->streamed, v, from, end < t->extent ? end : t->extent, more ? view->stride[2] : 0);
 }
 
 /* Zeros in a row of scratch of a missing slab, where this part's steps, which come `late`, would leave sums. */
@@ -266,6 +267,7 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
         const char *src = t->src.data + i2 * t->src.stride[2];
         const char *diff_dst = backward ? t->diff_dst.data + i2 * t->diff_dst.stride[2] : NULL;
         char *dst = t->dst.data + i2 * t->dst.stride[2];
+        const int more = t->streaming && i2 + 1 < t->count[2] + t->followed; /* in the cache it gains nothing */
         for (int64_t begin = first, end; begin < t->end + late; begin = end) {
             end = begin + block < t->end + late ? begin + block : t->end + late;
             for (int64_t walk = 0, count; walk < walks; walk += count) {
@@ -307,9 +309,9 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                             w.before_there = part == steps || v == begin, w.after_there = part < steps && v + 1 < end;
                         }
                         w.after = walked + (v - begin), w.before = part == steps ? NULL : w.from ? w.after : none;
-                        AHEAD(src, src + FN(row_ahead)(t, v, block, late) * t->src.streamed);
+                        AHEAD(src, FN(walk_ahead)(t, &t->src, src, v + block, late, more));
                         if (backward) {
-                            AHEAD(diff, diff_dst + FN(row_ahead)(t, middle, block, reach) * t->diff_dst.streamed);
+                            AHEAD(diff, FN(walk_ahead)(t, &t->diff_dst, diff_dst, middle + block, reach, more));
                         }
                         for (int k = 0; k < count; k++) {
                             const int64_t beside = k * kept_of_walk;
