@@ -956,16 +956,18 @@ def test_columns_past_the_cache(dtype, size, far_lines, beta, isa):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_of_pixels(dtype, images, width, channels, size, beta, isa):
     """Channels of pixels are summed as planes are: by parts of rows where their sums do not fit a cache, by vectors that begin
-    at lines of dst, wherever these are, and are then parts of two pixels."""
+    at lines of dst, wherever these are, and are then parts of two pixels; past the cache by pieces of a row, which are short where
+    machines fetch far lines slowly."""
     lrn, of_planes = (cynorm.LRN(size, 0.5, beta, region="within_channel", layout=layout) for layout in ("NHWC", "NCHW"))
     tensors = draw_pair((images, 23, width, channels), np.dtype(dtype))
     planes = [np.ascontiguousarray(tensor.transpose(0, 3, 1, 2)) for tensor in tensors]
     for way in "forward", "backward":
         given = slice(1) if way == "forward" else slice(None, None, -1)
         expected = getattr(of_planes, way)(*planes[given]).transpose(0, 2, 3, 1)
-        for offset, threads in (0, 1), (3, 2), (4, 1), (16, 3):
+        for offset, threads, far_lines in (0, 1, False), (3, 2, True), (4, 1, False), (16, 3, True):
             out, room = place(np.zeros_like(tensors[0]), Memory(range(4), (1,) * 4, offset))
-            getattr(lrn, way)(*tensors[given], out=out, num_threads=threads)
+            with _dispatch.use_far_lines(far_lines):
+                getattr(lrn, way)(*tensors[given], out=out, num_threads=threads)
             assert_same_bits(take(out, room), expected)
         copies = [tensor.copy() for tensor in tensors[given]]
         assert_same_bits(getattr(lrn, way)(*copies, out=copies[0], num_threads=2), expected)

@@ -17,7 +17,8 @@ enum {
     /* bytes of scratch that a walk keeps of a row: beyond this many, rows go by parts; those of a part past the cache; beyond
      * this many, where there are no parts, a walk takes only one row */
     CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624, CYNORM_WALK_FAR = 45056,
-    CYNORM_WALK_PIECE = CYNORM_VBYTES == 64 ? 32 : 16, /* steps that each stage takes in turn past the cache */
+    /* steps that each stage takes in turn past the cache; where lines that leave, far apart, would hold up all else */
+    CYNORM_WALK_PIECE = CYNORM_VBYTES == 64 ? 32 : 16, CYNORM_WALK_SCATTERED = 4,
     /* lines that rows of a block share with each other */
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1
 };
@@ -255,6 +256,8 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
     const int pieces = t->streaming && (CYNORM_WALKS_BESIDE > 1 ? dtype == CYNORM_COMPUTE : CYNORM_VBYTES == 64);
     walk_t w = {.src_step = t->src.stride[1], .diff_step = t->diff_dst.stride[1], .dst_step = t->dst.stride[1],
                 .q = FN(coefficients_of)(t), .streaming = t->streaming && by_lines};
+    const int scattered = backward && !t->far_lines && w.streaming && FN(is_line)(dtype) && entry > CYNORM_VBYTES;
+    const int64_t piece = scattered ? CYNORM_WALK_SCATTERED : CYNORM_WALK_PIECE;
     memset(none, 0, sizeof *none);
     /* a walk's share of what is prefetched; of entries that follow on, in the order of memory: the core's own prefetchers
      * run ahead of that */
@@ -280,7 +283,7 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                 const int64_t steps = w.entries + late;
                 const int64_t kept_of_part = t->streaming ? CYNORM_WALK_PART : CYNORM_WALK_NEAR;
                 const int64_t part = parts ? steps / (1 + bytes / kept_of_part) + 1 : steps;
-                w.piece = pieces ? CYNORM_WALK_PIECE : steps;
+                w.piece = pieces ? piece : steps;
                 for (w.from = 0; w.from < steps; w.from = w.to) {
                     w.to = w.from + part < steps ? w.from + part : steps;
                     int64_t slot = (begin - first + 1) % window, weighted = (begin - first) % (reach + 1);
