@@ -373,6 +373,8 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
                                        int64_t r, int64_t i, int columns, int64_t end, int ahead, int kept, int form,
                                        int gated, int dtype) {
     const int size = (int)cynorm_itemsize(dtype), per_line = 64 / size / VL;
+    /* a part of a line that ends a row does not bypass the cache: the rest, the next row's, waits until that part is in memory */
+    const int streams = ahead && l->streaming && (kept || columns == CYNORM_BN_COLUMNS || per_line <= (columns ? columns : 1));
     vec own[4], y[CYNORM_BN_COLUMNS];
     char *out = l->out + r * l->step + i * size;
     uint64_t bits = 0, passed = 0;
@@ -386,12 +388,12 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
 #if !CYNORM_DOUBLE
         if (half != CYNORM_BN_IN_ORDER) {
             bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
-            if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
+            if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], streams);
             continue;
         }
 #endif
         bits |= passed << k * VL;
-        if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
+        if (!streams) FN(put)(out + k * VL * size, y[k], dtype, VL);
         else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
         else if (k % per_line == per_line - 1)
             FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
@@ -403,7 +405,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         y[0] = FN(combine_vector)(l, in, held ? held[0] : own, r, i + j, m, CYNORM_BN_IN_ORDER, &passed,
                                   ahead, kept, form, gated, dtype);
         bits |= passed << j;
-        FN(put_or_stream)(out + j * size, y[0], dtype, m, ahead && l->streaming);
+        FN(put_or_stream)(out + j * size, y[0], dtype, m, streams);
     }
     if (form < CYNORM_GRADIENT && gated && l->mask) {
         const int64_t n = columns ? columns * VL : left;
