@@ -373,8 +373,6 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
                                        int64_t r, int64_t i, int columns, int64_t end, int ahead, int kept, int form,
                                        int gated, int dtype) {
     const int size = (int)cynorm_itemsize(dtype), per_line = 64 / size / VL;
-    /* a part of a line that ends a row does not bypass the cache: the rest, the next row's, waits until that part is in memory */
-    const int streams = ahead && l->streaming && (kept || columns == CYNORM_BN_COLUMNS || per_line <= (columns ? columns : 1));
     vec own[4], y[CYNORM_BN_COLUMNS];
     char *out = l->out + r * l->step + i * size;
     uint64_t bits = 0, passed = 0;
@@ -388,12 +386,12 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
 #if !CYNORM_DOUBLE
         if (half != CYNORM_BN_IN_ORDER) {
             bits |= (uint64_t)cynorm_spread_bits((unsigned)passed) << (at + half);
-            if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], streams);
+            if (half) FN(put_halves)(out + at * size, y[k - 1], y[k], ahead && l->streaming);
             continue;
         }
 #endif
         bits |= passed << k * VL;
-        if (!streams) FN(put)(out + k * VL * size, y[k], dtype, VL);
+        if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
         else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
         else if (k % per_line == per_line - 1)
             FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
@@ -405,7 +403,7 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         y[0] = FN(combine_vector)(l, in, held ? held[0] : own, r, i + j, m, CYNORM_BN_IN_ORDER, &passed,
                                   ahead, kept, form, gated, dtype);
         bits |= passed << j;
-        FN(put_or_stream)(out + j * size, y[0], dtype, m, streams);
+        FN(put_or_stream)(out + j * size, y[0], dtype, m, ahead && l->streaming);
     }
     if (form < CYNORM_GRADIENT && gated && l->mask) {
         const int64_t n = columns ? columns * VL : left;
@@ -422,37 +420,39 @@ CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int ke
 #define EACH_ROW                                    \
     for (; in.images; FN(next_image)(&l, &in))      \
         for (int64_t r = 0; r < in.count; r++)
-#define COMBINE(held, i, columns) \
-    FN(combine_columns)(&l, &in, held, r, i, columns, in.n, ahead, kept, form, gated, dtype)
+#define COMBINE(l, held, i, columns, end) \
+    FN(combine_columns)(l, &in, held, r, i, columns, end, ahead, kept, form, gated, dtype)
 #define COMBINE_HELD(columns) /* all coefficients stay in registers */                                       \
     do {                                                                                                     \
         for (int k = 0; k < columns; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);                 \
-        EACH_ROW COMBINE(held, 0, columns);                                                                  \
+        EACH_ROW COMBINE(&l, held, 0, columns, in.n);                                                        \
         return;                                                                                              \
     } while (0)
     if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS);
     if (kept && in.n == 2 * VL) COMBINE_HELD(2);
     if (kept && in.n == VL) COMBINE_HELD(1);
     EACH_ROW {
-        int64_t i = 0;
+        line plain = l; /* of parts of lines, which other rows share: half a line past the cache would be a write of its own */
+        plain.streaming = 0;
+        int64_t i = 0, lines = in.n; /* up to where there are whole lines */
         if (!kept) FN(coefficients)(held[0], &l, r, kept, form);
         if (!kept && ahead && l.streaming) {
             char *row = l.out + r * l.step;
-            const int64_t to_line = (-(intptr_t)row & 63) / cynorm_itemsize(dtype), head = to_line < in.n ? to_line : in.n;
-            if (head) {
-                line plain = l;
-                plain.streaming = 0;
-                __builtin_prefetch(row + in.n * cynorm_itemsize(dtype), 1); /* the rest of the last line is the next row's */
-                FN(combine_columns)(&plain, &in, held, r, 0, 0, head, ahead, kept, form, gated, dtype);
-                i = head;
+            const int64_t size = cynorm_itemsize(dtype), to_line = (-(intptr_t)row & 63) / size;
+            if (to_line) {
+                i = to_line < in.n ? to_line : in.n;
+                __builtin_prefetch(row + in.n * size, 1); /* the rest of the last line is the next row's */
+                COMBINE(&plain, held, 0, 0, i);
             }
+            lines -= (in.n - i) % (64 / size);
         }
-        for (; i + block <= in.n; i += block) COMBINE(kept ? NULL : held, i, CYNORM_BN_COLUMNS);
-        if (i + 2 * VL <= in.n) {
-            COMBINE(kept ? NULL : held, i, 2);
+        for (; i + block <= lines; i += block) COMBINE(&l, kept ? NULL : held, i, CYNORM_BN_COLUMNS, in.n);
+        if (i + 2 * VL <= lines) {
+            COMBINE(&l, kept ? NULL : held, i, 2, in.n);
             i += 2 * VL;
         }
-        if (i < in.n) COMBINE(kept ? NULL : held, i, 0);
+        if (i < lines) COMBINE(&l, kept ? NULL : held, i, 0, lines);
+        if (lines < in.n) COMBINE(&plain, held, lines, 0, in.n);
     }
 #undef COMBINE
 #undef COMBINE_HELD

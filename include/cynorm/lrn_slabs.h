@@ -694,9 +694,9 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
             b->src[j] = src + (done + j) * t->src.streamed;
             b->dst[j] = j >= b->finish[0] && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
             if (along) b->src_next[j] = FN(row_ahead)(src, t->src.streamed, c + j + CYNORM_SLABS, needed, read_end,
-                                                         next.src - at.src);
+                                                      next.src - at.src);
             if (backward) b->diff_next[j] = FN(row_ahead)(diff_dst, t->diff_dst.streamed, middle + j + CYNORM_SLABS,
-                                                             terms_begin, terms_end, next.diff_dst - at.diff_dst);
+                                                          terms_begin, terms_end, next.diff_dst - at.diff_dst);
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
         }
@@ -727,10 +727,10 @@ static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
 #define AT(name, i, i1, i2) (i) * size + (i1) * t->name.stride[1] + (i2) * t->name.stride[2]
 #define RUN(i, i1, i2) (run_at){AT(src, i, i1, i2), AT(diff_dst, i, i1, i2), AT(dst, i, i1, i2)}
                 const run_at at = RUN(i, i1, i2);
-                const run_at next = i + step < t->count[0] - lead         ? RUN(i + step, i1, i2)
-                                    : i1 + 1 < runs                       ? RUN(-lead, i1 + 1, i2)
+                const run_at next = i + step < t->count[0] - lead        ? RUN(i + step, i1, i2)
+                                    : i1 + 1 < runs                      ? RUN(-lead, i1 + 1, i2)
                                     : i2 + 1 < t->count[2] + t->followed ? RUN(-lead, 0, i2 + 1)
-                                                                          : at;
+                                                                         : at;
                 FN(run_slabs)(t, t->windows ? &along : NULL, backward, at, next);
 #undef RUN
 #undef AT

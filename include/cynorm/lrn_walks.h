@@ -17,7 +17,7 @@ enum {
     /* bytes of scratch that a walk keeps of a row: beyond this many, rows go by parts; those of a part past the cache; beyond
      * this many, where there are no parts, a walk takes only one row */
     CYNORM_WALK_NEAR = 32768, CYNORM_WALK_PART = 26624, CYNORM_WALK_FAR = 45056,
-    /* steps that each stage takes in turn past the cache; where lines that leave, far apart, would hold up all else */
+    /* steps that each stage takes in turn past the cache; where lines that leave, far apart, have few buffers */
     CYNORM_WALK_PIECE = CYNORM_VBYTES == 64 ? 32 : 16, CYNORM_WALK_SCATTERED = 4,
     /* lines that rows of a block share with each other */
     CYNORM_WALK_LINES = CYNORM_WALK_MOST + 1

@@ -55,7 +55,7 @@ typedef struct {
     int far_lines; /* whether the machine fetches lines that lie slabs apart as fast as those of a row */
     int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
     int streaming; /* whether dst bypasses the cache */
-    int followed;  /* whether the thread's next tile is the next entries of level 2 */
+    int followed;  /* whether the next tile, most likely of the same thread, has the next entries of level 2; never in place */
     union {
         struct { cynorm_lrn_view src, diff_dst, y, dst, omega; };
         cynorm_lrn_view view[CYNORM_LRN_VIEWS];
