@@ -499,17 +499,21 @@ cdef int64_t across(int64_t itemsize) noexcept nogil:
 cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogil:
     """How many groups of kept rows, which follow on, are taken as one row: enough to make whole vectors, if
     coefficients, repeated as well, stay in the first-level cache; fewer, if none is then left over."""
-    cdef int64_t n = plan.row.extent, groups = plan.groups.extent, least = BLOCK, repeat = 1, fewer
+    cdef int64_t n = plan.row.extent, groups = plan.groups.extent, least = BLOCK, whole = VECTOR, repeat = 1, fewer
     cdef int64_t most = REPEATED << (plan.kind == FORWARD_INFERENCE)
     if not repeats(plan) or plan.tile.packs and n >= PACKED_ROW:
         return 1
     if (plan.tile.packs == 0 and plan.tile.blocks > 1
             and plan.tile.blocks * n * (plan.count / plan.spread) * itemsize <= SHORT_UNIT):
         least = SHORT_BLOCK
-    while n * repeat % VECTOR or n * repeat < least:
+    while n * repeat % whole or n * repeat < least:
         repeat *= 2
+    if itemsize == 2 and BLOCK <= n * repeat < 2 * BLOCK:
+        whole *= 2  # vectors of half types go by twos
+        if n * repeat % whole:
+            repeat *= 2
     fewer = repeat
-    while n * fewer / 2 % VECTOR == 0 and groups % fewer:
+    while n * fewer / 2 % whole == 0 and groups % fewer:
         fewer /= 2
     if groups % fewer == 0:
         repeat = fewer

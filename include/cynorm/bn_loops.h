@@ -416,21 +416,28 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
 CYNORM_INLINE void FN(combine_rows)(line l, cynorm_bn_rows in, int ahead, int kept, int form, int gated,
                                     int dtype) {
     const int64_t block = CYNORM_BN_COLUMNS * VL;
-    vec held[CYNORM_BN_COLUMNS][4];
+    vec held[2 * CYNORM_BN_COLUMNS][4];
 #define EACH_ROW                                    \
     for (; in.images; FN(next_image)(&l, &in))      \
         for (int64_t r = 0; r < in.count; r++)
 #define COMBINE(l, held, i, columns, end) \
     FN(combine_columns)(l, &in, held, r, i, columns, end, ahead, kept, form, gated, dtype)
-#define COMBINE_HELD(columns) /* all coefficients stay in registers */                                       \
+#define COMBINE_HELD(columns, more) /* all coefficients stay in registers */                                 \
     do {                                                                                                     \
-        for (int k = 0; k < columns; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);                 \
-        EACH_ROW COMBINE(&l, held, 0, columns, in.n);                                                        \
+        for (int k = 0; k < columns + more; k++) FN(coefficients)(held[k], &l, k * VL, kept, form);          \
+        EACH_ROW {                                                                                           \
+            COMBINE(&l, held, 0, columns, in.n);                                                             \
+            if (more) COMBINE(&l, held + columns, columns * VL, more, in.n);                                 \
+        }                                                                                                    \
         return;                                                                                              \
     } while (0)
-    if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS);
-    if (kept && in.n == 2 * VL) COMBINE_HELD(2);
-    if (kept && in.n == VL) COMBINE_HELD(1);
+#if CYNORM_VBYTES == 64 /* of which there are 32 */
+    if (kept && in.n == 2 * block) COMBINE_HELD(CYNORM_BN_COLUMNS, CYNORM_BN_COLUMNS);
+    if (kept && in.n == block + 2 * VL) COMBINE_HELD(CYNORM_BN_COLUMNS, 2);
+#endif
+    if (kept && in.n == block) COMBINE_HELD(CYNORM_BN_COLUMNS, 0);
+    if (kept && in.n == 2 * VL) COMBINE_HELD(2, 0);
+    if (kept && in.n == VL) COMBINE_HELD(1, 0);
     EACH_ROW {
         line plain = l; /* of parts of lines, which other rows share: half a line past the cache would be a write of its own */
         plain.streaming = 0;
