@@ -1291,7 +1291,8 @@ cdef class Problem:
                 raise ValueError(f"axes must lie within {name}'s {src.ndim} dimensions, got {axis}")
             a = axis % src.ndim
             if axes >> a & 1:
-                raise ValueError(f"axes must not repeat, got {self.axes} for {name} of {src.ndim} dimensions")
+                raise ValueError(
+                    f"axes must not repeat, got {a} and {a - src.ndim} for {name} of {src.ndim} dimensions")
             axes |= 1 << a
         return axes
 
@@ -1544,8 +1545,8 @@ cdef class Problem:
         if training:
             p.momentum = momentum
             p.unbiased_running = unbiased_running
-            out_mean = described_output(mean, "out_mean", &t[MEAN])
-            out_variance = described_output(variance, "out_variance", &t[VARIANCE])
+            out_mean = described_output(mean, "out_mean", &t[MEAN], &x)
+            out_variance = described_output(variance, "out_variance", &t[VARIANCE], &x)
             mean = self.output(out_mean, "out_mean", None, &x, reduced, &t[MEAN])
             variance = self.output(out_variance, "out_variance", None, &x, reduced, &t[VARIANCE])
         else:
@@ -1555,12 +1556,12 @@ cdef class Problem:
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE], constant)
         scale = self.given(scale, SCALE, &x, reduced, t, &call, constant)
         shift = self.given(shift, SHIFT, &x, reduced, t, &call, constant)
-        running_mean = described_output(running_mean, "running_mean", &t[RUNNING_MEAN])
+        running_mean = described_output(running_mean, "running_mean", &t[RUNNING_MEAN], &x)
         new_mean = self.given(running_mean, RUNNING_MEAN, &x, reduced, t, &call)
-        running_variance = described_output(running_variance, "running_variance", &t[RUNNING_VARIANCE])
+        running_variance = described_output(running_variance, "running_variance", &t[RUNNING_VARIANCE], &x)
         new_variance = self.given(running_variance, RUNNING_VARIANCE, &x, reduced, t, &call)
         if add is not None:
-            add = describe_like(add, "add", &x, &a, not training)
+            add = describe_like(add, "add", &x, &a)
             call.data[CYNORM_BN_ADD] = &a
         array = output_like(out, "out", src, &x, &d)
         whole_scale, whole_shift = self.whole(given_scale, "scale", scale), self.whole(given_shift, "shift", shift)
@@ -1639,8 +1640,8 @@ cdef class Problem:
             # a row of it is written before the same row of src is read for out
             add = output_like(out_add, "out_add", src, &x, &e)
             check_outputs((src, add), ("src", "out_add"), 0)
-        to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE])
-        to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT])
+        to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE], &x)
+        to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT], &x)
         diff_scale = self.output(to_scale, "out_scale", padded_scale, &x, reduced, &t[DIFF_SCALE])
         diff_shift = self.output(to_shift, "out_shift", padded_scale if shift is None else padded_shift, &x, reduced,
                                  &t[DIFF_SHIFT])
@@ -1673,8 +1674,8 @@ cdef class Problem:
         return tuple.__new__(BatchNormGradients, (diff_src, diff_scale, diff_shift, out_add))  # its own is in Python
 
 
-cdef object described_output(object out, str name, cynorm_tensor *t):
-    return None if out is None else describe_output(out, name, t)
+cdef object described_output(object out, str name, cynorm_tensor *t, const cynorm_tensor *src):
+    return None if out is None else describe_output(out, name, t, src, True)
 
 
 cdef tuple keep_dims(const cynorm_tensor *src, unsigned reduced):

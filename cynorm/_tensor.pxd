@@ -4,16 +4,15 @@ from libc.stdint cimport int64_t
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
 cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src)
-cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=*)
+cdef object describe_output(object out, str name, cynorm_tensor *t, const cynorm_tensor *src, bint parameter=*)
 cdef object empty_like(object array, cynorm_tensor *t)
-cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t, bint integers=*)
+cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t)
 cdef object output_like(object out, str name, object array, const cynorm_tensor *src, cynorm_tensor *t)
 cdef int check_memory(int status) except -1
 cdef object new_array(tuple shape, object dtype)
 cdef object new_array_like(object a)
 cdef bint same_shape(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef bint same_kind(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
-cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1
 cdef int check_outputs(tuple arrays, tuple names, int inputs) except -1
 cdef bint same_memory(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil
 cdef tuple shape_of(const cynorm_tensor *t)

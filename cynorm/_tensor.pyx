@@ -150,7 +150,8 @@ cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False
     cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
     t.dtype = code_of(a)
     if t.dtype >= CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
-        refuse_dtype(a, name, integers)
+        allowed = f"float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
+        raise TypeError(f"{name} must be {allowed}, got {a.dtype!r}")
     return fill(t, a, name)
 
 
@@ -192,16 +193,28 @@ cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
     return a
 
 
-cdef int refuse_dtype(object array, str name, bint integers) except -1:
-    allowed = f"float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
-    raise TypeError(f"{name} must be {allowed}, got {array.dtype!r}")
+cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t):
+    """As `describe`, of what has src's shape and dtype."""
+    cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
+    t.dtype = code_of(a)
+    if t.dtype != src.dtype:
+        native = "" if cnp.PyArray_ISNOTSWAPPED(a) else ", in native byte order"
+        raise TypeError(f"{name} must have src's dtype {dtype_name(src.dtype)}{native}, got {a.dtype!r}")
+    fill(t, a, name)
+    if not same_shape(t, src):
+        raise ValueError(f"{name} must have src's shape {shape_of(src)}, got {shape_of(t)}")
+    return a
 
 
-cdef object describe_output(object out, str name, cynorm_tensor *t, bint integers=False):
-    """Fill t from out, which is to be written to, and return an array of its memory (itself, where it is one)."""
+cdef object describe_output(object out, str name, cynorm_tensor *t, const cynorm_tensor *src, bint parameter=False):
+    """Fill t from out, which is to be written to, and return an array of its memory (itself, where it is one). It is like
+    src, or, as a parameter, goes with it."""
     if not isinstance(out, cnp.ndarray):
         out = as_array(out, name, True)
-    describe(out, name, t, integers)
+    if parameter:
+        describe_parameter(out, name, t, src)
+    else:
+        describe_like(out, name, src, t)
     if not cnp.PyArray_ISWRITEABLE(out):
         raise ValueError(f"{name} must be writable, got a read-only array")
     check_apart_itself(out, name)
@@ -253,21 +266,12 @@ cdef object empty_like(object array, cynorm_tensor *t):
     return out
 
 
-cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t, bint integers=False):
-    """As `describe`, of what has src's shape and dtype."""
-    obj = describe(obj, name, t, integers)
-    check_same(t, name, src, "src")
-    return obj
-
-
 cdef object output_like(object out, str name, object array, const cynorm_tensor *src, cynorm_tensor *t):
     """Fill t from where to write a tensor like src: `out` or, where that is None, a new array in the memory order of
     `array`, which is src. Returns an array of that memory."""
     if out is None:
         return empty_like(array, t)
-    out = describe_output(out, name, t, src.dtype == CYNORM_S8)
-    check_same(t, name, src, "src")
-    return out
+    return describe_output(out, name, t, src)
 
 
 cdef int check_memory(int status) except -1:
@@ -307,14 +311,6 @@ cdef bint same_shape(const cynorm_tensor *a, const cynorm_tensor *b) noexcept no
 
 cdef bint same_kind(const cynorm_tensor *a, const cynorm_tensor *b) noexcept nogil:
     return a.dtype == b.dtype and same_shape(a, b)
-
-
-cdef int check_same(const cynorm_tensor *t, str name, const cynorm_tensor *other, str other_name) except -1:
-    if not same_shape(t, other):
-        raise ValueError(f"{name} must have {other_name}'s shape {shape_of(other)}, got {shape_of(t)}")
-    if t.dtype != other.dtype:
-        raise TypeError(f"{name} must have {other_name}'s dtype {dtype_name(other.dtype)}, got {dtype_name(t.dtype)}")
-    return 0
 
 
 cdef object dtype_name(int code):

@@ -796,7 +796,7 @@ class _BatchNormalizationDescriptor(_Descriptor):
             raise ValueError(f"flags must be {allowed}, got {shown(self.flags)}")
         flags = normalization_flags(number)
         if normalization_flags.fuse_norm_relu in flags and normalization_flags.fuse_norm_add_relu in flags:
-            raise ValueError("flags must not have both fuse_norm_relu and fuse_norm_add_relu")
+            raise ValueError(f"flags must not have both fuse_norm_relu and fuse_norm_add_relu, got {shown(self.flags)}")
         object.__setattr__(self, "flags", flags)
 
     @property
@@ -999,7 +999,8 @@ class batch_normalization_backward(_primitive):
             super().__post_init__()
             if not self.workspace_desc.is_zero and self._op != self.hint_fwd_pd._op:
                 raise ValueError(
-                    "formats must have the blocks of hint_fwd_pd's, which fill the workspace: unimplemented"
+                    f"formats must have the blocks of hint_fwd_pd's, {self.hint_fwd_pd._geometry.layout}, which fill the "
+                    f"workspace: unimplemented for {self._geometry.layout}"
                 )
 
         def _verify(self) -> None:

@@ -119,6 +119,12 @@ def test_axes_may_be_an_array():
         assert bn == pickle.loads(pickle.dumps(bn)) and all(type(axis) is int for axis in bn.axes)
 
 
+def test_axes_that_are_one():
+    for axes in ((0, -4), (-4, 0)):
+        words = "axes must not repeat, got 0 and -4 for src of 4 dimensions"
+        refuses(ValueError, words, call=partial(cynorm.batch_norm, array(), axes=axes))
+
+
 def test_axes_are_no_matrix():
     for axes in (np.zeros((2, 2), int), memoryview(np.zeros((2, 2), int))):
         refuses(TypeError, "axes must be an integer or a sequence", call=partial(cynorm.BatchNorm, axes=axes))
@@ -194,6 +200,19 @@ def test_dtypes(wrong, name):
     mentions("shift", FORWARD, shift=wrong[0, :, 0, 0])
     mentions("mean", INFERENCE, mean=wrong[0, :, 0, 0])
     mentions("variance", INFERENCE, variance=wrong[0, :, 0, 0])
+
+
+def test_dtypes_that_go_with_src():
+    """A refusal names what is allowed beside this src, not all that cynorm takes."""
+    for dtype, allowed in (("f4", "float32"), ("f8", "float64"), ("f2", "float32 or src's own dtype")):
+        src = array(dtype=dtype)
+        for wrong in (np.int64, np.bool_, f"{'>' if np.little_endian else '<'}{dtype}"):
+            for name in ("running_mean", "running_variance", "out_mean", "out_variance"):
+                words = f"{name} must be {allowed} for src of {src.dtype}, in native byte order, got ", np.dtype(wrong)
+                refuses(TypeError, *words, call=partial(cynorm.batch_norm, src, **{name: vector(dtype=wrong)}))
+            for name in ("add", "out"):
+                words = f"{name} must have src's dtype {src.dtype}", np.dtype(wrong)
+                refuses(TypeError, *words, call=partial(cynorm.batch_norm, src, **{name: array(dtype=wrong)}))
 
 
 class _OtherShape(np.ndarray):
