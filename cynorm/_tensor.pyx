@@ -207,8 +207,8 @@ cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm
 
 
 cdef object describe_output(object out, str name, cynorm_tensor *t, const cynorm_tensor *src, bint parameter=False):
-    """Fill t from out, which is to be written to, and return an array of its memory (itself, where it is one). It is like
-    src, or, as a parameter, goes with it."""
+    """Fill t from out, which is to be written to, and return an array of its memory (itself, where it is one). It is
+    like src, or, as a parameter, goes with it."""
     if not isinstance(out, cnp.ndarray):
         out = as_array(out, name, True)
     if parameter:
