@@ -203,7 +203,7 @@ typedef struct { int64_t step, before, bytes, lanes; int halves; } run_shape_t;
 static run_shape_t FN(run_shape)(const cynorm_lrn_tile *t) {
     const int dtype = t->src.dtype;
     const int64_t row = t->count[0] * cynorm_itemsize(dtype), dst = (intptr_t)t->dst.data + t->begin * t->dst.streamed;
-    run_shape_t s = {.halves = dtype == CYNORM_BF16 && FN(loop_of_beta)(t, 1) == 1 && !((dst | row) & 3)};
+    run_shape_t s = {.halves = dtype == CYNORM_BF16 && t->count[0] >= 2 * VL && FN(loop_of_beta)(t, 1) == 1 && !((dst | row) & 3)};
     s.step = FN(bytes_at_once)(dtype, s.halves);
     s.before = dst & (s.step - 1) ? dst & (s.step - 1) : s.step;
     s.bytes = row * (t->end - t->begin) * t->count[1];
