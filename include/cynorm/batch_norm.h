@@ -138,13 +138,20 @@ static inline unsigned cynorm_spread_bits(unsigned bits) {
 #endif
 }
 
-/* Puts n bits, 64 at most, at a position, of a row that has `before` bits before these and `after` after; a row's are put in order.
- * Its first and last bytes, where it shares them with other rows, perhaps of other threads, are zero to begin with and added to
- * atomically: only these, as an atomic operation waits until all that leaves past the cache has left. */
+/* Puts n bits, 64 at most, at a position, of a run that has `before` bits before these and `after` after, and is put in order.
+ * Its first and last bytes, where it shares them with what other threads may write, are zero to begin with and added to
+ * atomically: only these, as an atomic operation waits until all stores before it, and all that leaves past the cache, are done. */
 static inline void cynorm_put_bits(unsigned char *mask, int64_t bit, uint64_t bits, int64_t n, int64_t before, int64_t after) {
     unsigned char *p = mask + (bit >> 3);
     const int begins = before < (bit & 7), ends = after < (-(bit + n) & 7);
     int64_t first = -bit & 7;
+    if (!begins && n + after >= 72) { /* so many are the run's, and not put yet: a word and a byte */
+        const int at = bit & 7;
+        const uint64_t word = bits << at | (*p & ((1u << at) - 1));
+        memcpy(p, &word, sizeof word);
+        if (at + n > 64) p[8] = (unsigned char)(bits >> 1 >> (63 - at));
+        return;
+    }
     if (first) {
         const unsigned char some = (unsigned char)(bits << (bit & 7));
         if (begins || (ends && n < first)) __atomic_fetch_or(p, some, __ATOMIC_RELAXED);

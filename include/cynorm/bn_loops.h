@@ -406,8 +406,9 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         FN(put_or_stream)(out + j * size, y[0], dtype, m, ahead && l->streaming);
     }
     if (form < CYNORM_GRADIENT && gated && l->mask) {
-        const int64_t n = columns ? columns * VL : left;
-        cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, n, i, in->n - i - n);
+        const int64_t n = columns ? columns * VL : left, joined = l->bit_step == in->n ? in->n : 0; /* rows are one run of bits */
+        cynorm_put_bits(l->mask, l->bit + r * l->bit_step + i, bits, n, r * joined + i,
+                        (in->count - 1 - r) * joined + in->n - i - n);
     }
 }
 
