@@ -45,9 +45,9 @@ from cynorm._tasks cimport (
     omp_get_thread_num, open_tasks, tasks_t,
 )
 from cynorm._tensor cimport (
-    aligned, ceil_div, check_layout, check_memory, check_outputs, clear_bytes, describe, describe_like, describe_output,
-    describe_parameter, describe_shape, elements_of, empty_like, new_array, new_array_like, output_like, real_dtype,
-    real_size, round_up, same_memory, shape_of, short_name, total_bytes, zero_padding,
+    aligned, ceil_div, check_layout, check_memory, check_outputs, clear_bytes, describe, describe_like,
+    describe_parameter, describe_shape, elements_of, empty_like, new_array, new_array_like, output_array, output_like,
+    real_dtype, real_size, round_up, same_memory, shape_of, short_name, total_bytes, zero_padding,
 )
 from cynorm._types cimport (
     CYNORM_BF16, CYNORM_BN_ADD, CYNORM_BN_DIFF_ADD, CYNORM_BN_DIFF_DST, CYNORM_BN_DST, CYNORM_BN_MASK, CYNORM_BN_SRC,
@@ -509,7 +509,7 @@ cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogi
     while n * repeat % whole or n * repeat < least:
         repeat *= 2
     if itemsize == 2 and BLOCK <= n * repeat < 2 * BLOCK:
-        whole *= 2  # vectors of half types go by twos
+        whole *= 2  # vectors of half types go by twos, which longer rows gain too little from
         if n * repeat % whole:
             repeat *= 2
     fewer = repeat
@@ -1545,8 +1545,8 @@ cdef class Problem:
         if training:
             p.momentum = momentum
             p.unbiased_running = unbiased_running
-            out_mean = described_output(mean, "out_mean", &t[MEAN], &x)
-            out_variance = described_output(variance, "out_variance", &t[VARIANCE], &x)
+            out_mean = optional_output(mean, "out_mean")
+            out_variance = optional_output(variance, "out_variance")
             mean = self.output(out_mean, "out_mean", None, &x, reduced, &t[MEAN])
             variance = self.output(out_variance, "out_variance", None, &x, reduced, &t[VARIANCE])
         else:
@@ -1556,9 +1556,9 @@ cdef class Problem:
             variance = self.parameter(variance, "variance", &x, reduced, &t[VARIANCE], constant)
         scale = self.given(scale, SCALE, &x, reduced, t, &call, constant)
         shift = self.given(shift, SHIFT, &x, reduced, t, &call, constant)
-        running_mean = described_output(running_mean, "running_mean", &t[RUNNING_MEAN], &x)
+        running_mean = optional_output(running_mean, "running_mean")
         new_mean = self.given(running_mean, RUNNING_MEAN, &x, reduced, t, &call)
-        running_variance = described_output(running_variance, "running_variance", &t[RUNNING_VARIANCE], &x)
+        running_variance = optional_output(running_variance, "running_variance")
         new_variance = self.given(running_variance, RUNNING_VARIANCE, &x, reduced, t, &call)
         if add is not None:
             add = describe_like(add, "add", &x, &a)
@@ -1640,8 +1640,8 @@ cdef class Problem:
             # a row of it is written before the same row of src is read for out
             add = output_like(out_add, "out_add", src, &x, &e)
             check_outputs((src, add), ("src", "out_add"), 0)
-        to_scale = described_output(out_scale, "out_scale", &t[DIFF_SCALE], &x)
-        to_shift = described_output(out_shift, "out_shift", &t[DIFF_SHIFT], &x)
+        to_scale = optional_output(out_scale, "out_scale")
+        to_shift = optional_output(out_shift, "out_shift")
         diff_scale = self.output(to_scale, "out_scale", padded_scale, &x, reduced, &t[DIFF_SCALE])
         diff_shift = self.output(to_shift, "out_shift", padded_scale if shift is None else padded_shift, &x, reduced,
                                  &t[DIFF_SHIFT])
@@ -1674,8 +1674,8 @@ cdef class Problem:
         return tuple.__new__(BatchNormGradients, (diff_src, diff_scale, diff_shift, out_add))  # its own is in Python
 
 
-cdef object described_output(object out, str name, cynorm_tensor *t, const cynorm_tensor *src):
-    return None if out is None else describe_output(out, name, t, src, True)
+cdef object optional_output(object out, str name):
+    return None if out is None else output_array(out, name)
 
 
 cdef tuple keep_dims(const cynorm_tensor *src, unsigned reduced):

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
 cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src)
-cdef object describe_output(object out, str name, cynorm_tensor *t, const cynorm_tensor *src, bint parameter=*)
+cdef object output_array(object out, str name)
 cdef object empty_like(object array, cynorm_tensor *t)
 cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t)
 cdef object output_like(object out, str name, object array, const cynorm_tensor *src, cynorm_tensor *t)

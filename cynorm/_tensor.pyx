@@ -206,15 +206,10 @@ cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm
     return a
 
 
-cdef object describe_output(object out, str name, cynorm_tensor *t, const cynorm_tensor *src, bint parameter=False):
-    """Fill t from out, which is to be written to, and return an array of its memory (itself, where it is one). It is
-    like src, or, as a parameter, goes with it."""
+cdef object output_array(object out, str name):
+    """An array of the memory of `out` (itself, where it is one), which may be written to."""
     if not isinstance(out, cnp.ndarray):
         out = as_array(out, name, True)
-    if parameter:
-        describe_parameter(out, name, t, src)
-    else:
-        describe_like(out, name, src, t)
     if not cnp.PyArray_ISWRITEABLE(out):
         raise ValueError(f"{name} must be writable, got a read-only array")
     check_apart_itself(out, name)
@@ -233,13 +228,13 @@ cdef bint interleaved(object array) except -1:
 
 
 cdef int check_apart_itself(object out, str name) except -1:
-    """Refuse an output of up to 8 dimensions whose elements share memory."""
+    """Refuse an output whose elements share memory; what has more than 8 dimensions is refused when it is described."""
     cdef cnp.ndarray a = out
     cdef int64_t reach = cnp.PyArray_ITEMSIZE(a)
     cdef int ndim = cnp.PyArray_NDIM(a), done = 0, axis, i
     cdef cnp.npy_intp *shape = cnp.PyArray_DIMS(a)
     cdef cnp.npy_intp *strides = cnp.PyArray_STRIDES(a)
-    if cnp.PyArray_IS_C_CONTIGUOUS(a) or cnp.PyArray_SIZE(a) == 0:
+    if cnp.PyArray_IS_C_CONTIGUOUS(a) or cnp.PyArray_SIZE(a) == 0 or ndim > 8:
         return 0
     # elements are apart where each stride, smallest first, steps over all the smaller ones
     while done != (1 << ndim) - 1:
@@ -271,7 +266,7 @@ cdef object output_like(object out, str name, object array, const cynorm_tensor 
     `array`, which is src. Returns an array of that memory."""
     if out is None:
         return empty_like(array, t)
-    return describe_output(out, name, t, src)
+    return describe_like(output_array(out, name), name, src, t)
 
 
 cdef int check_memory(int status) except -1:
