@@ -67,6 +67,7 @@ cdef enum:
     BESIDE_WIDE = 6                 # or, for float64, this many,
     BESIDE_MOST = 1 << 14           # if a whole image has at most this many
     STREAMING = 1 << 23             # bytes moved: from this many on, dst bypasses the cache
+    FAR_STREAMING = 1 << 21         # for each thread, where columns of dst would be fetched line by line
 
 # One axis of a problem: where the tensors lie along it, and its window.
 ctypedef struct axis_t:
@@ -88,7 +89,9 @@ ctypedef struct plan_t:
     int64_t tiles, wanted           # how many there are, how many the threads would like
     int team                        # how many threads
     bint parts_first                # a tile is followed by the same part of the next run, not by the run's next part
-    bint cached                     # tensors so small that they stay in the cache
+    int64_t moved                   # bytes read and written
+    bint cached                     # so few that they stay in the cache
+    bint may_stream                 # whether dst may bypass it
     int overwritten                 # DST or OMEGA, if the call also reads that tensor; else -1
     int64_t padding                 # channels behind the last one of a row: zeros in dst
     bint backward
@@ -498,13 +501,10 @@ cdef bint wide(const plan_t *plan) noexcept nogil:
     return plan.tile.left + plan.tile.right >= CYNORM_SUM_DIRECT
 
 
-cdef bint in_trees(const plan_t *plan) noexcept nogil:
-    """Whether wide windows along the stream are trees: where all of dst could go by columns. Omega and the way that
-    dst leaves play no part in this, as no result may depend on them."""
-    cdef cynorm_lrn_tile t
-    if not wide(plan):
-        return False
-    t = plan.tile
+cdef bint suits_columns(const plan_t *plan) noexcept nogil:
+    """Whether all of dst could go by columns: omega and the way that dst leaves play no part in this, as no result may
+    depend on them."""
+    cdef cynorm_lrn_tile t = plan.tile
     t.omega.data = NULL
     t.streaming = t.trees = True
     return kernels_of(plan).lrn_taken_by(&t) == CYNORM_LRN_COLUMNS
@@ -607,7 +607,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it; in place, only for
     scratch, and its parts follow one another, as each overwrites what its neighbour still has to read."""
     cdef int i, taken_by
-    cdef bint beside
+    cdef bint beside, columns
     cdef cutting_t c
     c.length = c.tiles = c.uncut = 1
     c.planes = 0
@@ -621,9 +621,12 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         c.tiles *= plan.outer[i].extent
     set_cut(plan, 3, plan.streamed.extent)
     set_slab(plan)
-    plan.tile.trees = in_trees(plan)
+    columns = suits_columns(plan)
+    plan.tile.trees = columns and wide(plan)
     taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
     c.by_columns = taken_by == CYNORM_LRN_COLUMNS
+    if columns and c.by_columns and not plan.tile.far_lines and plan.moved >= FAR_STREAMING * plan.team:
+        plan.tile.streaming = plan.may_stream
     # channels of pixels: loops that take cut ones are several times as slow, or let dst leave by parts of lines
     c.whole = taken_by == CYNORM_LRN_CHANNELS and not too_much_scratch(plan, SCRATCH_MOST)
     beside = not plan.level[0].windowed and c.length > 1
@@ -729,8 +732,10 @@ cdef void make_plan_of(const cynorm_lrn *p, const cynorm_tensor *const *views, b
             plan.overwritten = DST
     if not backward and views[OMEGA] != NULL and same_memory(views[OMEGA], views[SRC]):
         plan.overwritten = OMEGA
-    plan.cached = total_bytes(views[SRC]) * (3 if backward else 2) < STREAMING
-    t.streaming = not plan.cached and plan.overwritten < 0 and whole_elements(views[DST])
+    plan.moved = total_bytes(views[SRC]) * (3 if backward else 2)
+    plan.cached = plan.moved < STREAMING
+    plan.may_stream = plan.overwritten < 0 and whole_elements(views[DST])
+    t.streaming = plan.may_stream and not plan.cached
     t.left = plan.streamed.left
     t.right = plan.streamed.right
     set_views(views, plan)
