@@ -69,8 +69,8 @@ def _restore(cls: Callable[..., _Made], arguments: tuple[tuple[str, Any], ...]) 
 
 
 def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Decorate the one-call form of an operator's method: its docstring takes the sections of the operator and the
-    method, the operator's notes, and the function's own example."""
+    """Decorate the one-call form of an operator's method: its docstring takes the formulas and sections of the operator and
+    the method, the operator's notes, and the function's own example."""
 
     def decorate(function: _Function) -> _Function:
         own, of_made, of_method = (_sections(given.__doc__) for given in (function, made, method))
@@ -80,10 +80,11 @@ def documented(made: type, method: Callable[..., Any]) -> Callable[[_Function], 
         entries = [entry for doc in (of_made, of_method) for entry in re.split(r"\n(?=\S)", doc["Parameters"])]
         entries.sort(key=lambda entry: order.index(re.split(r"\W", entry, maxsplit=1)[0]))
         of_method.pop("Examples")
-        parts = {**of_method, "": own[""], "Parameters": "\n".join(entries), "Notes": of_made["Notes"],
+        summary = "\n\n".join((own[""], of_made[""].partition("\n\n")[2], of_method[""]))
+        parts = {**of_method, "": summary, "Parameters": "\n".join(entries), "Notes": of_made["Notes"],
                  "Examples": own["Examples"]}
-        function.__doc__ = "\n\n".join(
-            f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in parts.items())
+        text = "\n\n".join(f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in parts.items())
+        function.__doc__ = re.sub(r"(?<=[Aa]s in `)(?=\w+`)", f"{made.__name__}.", text)
         return function
 
     return decorate

@@ -512,10 +512,12 @@ cdef int check_layout(const cynorm_tensor *t, str name, str layout, int ndim, in
     cdef int64_t held
     if t.ndim != ndim:
         from cynorm.layout import LAYOUTS
+        one_image = t.ndim == ndim - 1 and (not block or t.ndim > 0 and t.shape[t.ndim - 1] == block)
+        batch = "(1, *shape)" if name == "shape" else f"{name}[None]"
         others = ", ".join([other for other in LAYOUTS if LAYOUTS[other].ndim == t.ndim])
         raise ValueError(f"{name} must have {ndim} dimensions for layout {layout!r}, got {t.ndim}"
                          + (f"; layouts of {t.ndim} are {others}" if others else "")
-                         + (f"; of one image without a batch pass {name}[None]" if t.ndim == ndim - 1 else ""))
+                         + (f"; of one image without a batch pass {batch}" if one_image else ""))
     if block:
         if t.shape[t.ndim - 1] != block:
             raise ValueError(f"{name}'s last axis must be {block} channels for layout {layout!r}, "

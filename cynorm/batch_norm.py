@@ -467,7 +467,7 @@ class BatchNorm(Immutable):
 
             diff_src = scale / sqrt(variance + epsilon) * d
 
-        and diff_scale, diff_shift and diff_add as in `backward_training`.
+        and diff_scale, diff_shift and diff_add as in `backward_training`, d being diff_dst * activation'.
 
         Parameters
         ----------

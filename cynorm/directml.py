@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+import cynorm
 from cynorm._messages import shown
 from cynorm._parameters import choice, finite, flag
 from cynorm._tensor import checked, remembered
-from cynorm.batch_norm import _ACTIVATIONS, Activation, BatchNorm
-from cynorm.lrn import LRN
+from cynorm.batch_norm import _ACTIVATIONS
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -146,8 +146,8 @@ _BN_GRAD = _Constraints((1, 8), ("input", "input_gradient"), ("mean", "variance"
 @remembered
 def _lrn(
     cross_channel: bool, local_size: int, alpha: float, beta: float, bias: float, divisor: float | None
-) -> LRN:
-    return LRN(
+) -> cynorm.LRN:
+    return cynorm.LRN(
         local_size,
         alpha,
         beta,
@@ -160,15 +160,15 @@ def _lrn(
 
 @remembered
 def _batch_norm(
-    axes: tuple[int, ...], epsilon: float, fused_activation: str | Activation | None = None
-) -> BatchNorm:
+    axes: tuple[int, ...], epsilon: float, fused_activation: str | cynorm.Activation | None = None
+) -> cynorm.BatchNorm:
     if isinstance(fused_activation, str):
         name = fused_activation.lower().removeprefix("dml_operator_activation_")
         # a name of neither kind is shown as it was given
         fused_activation = choice("fused_activation", name if name in _ACTIVATIONS else fused_activation, tuple(_ACTIVATIONS))
-    elif not isinstance(fused_activation, Activation | None):
+    elif not isinstance(fused_activation, cynorm.Activation | None):
         raise TypeError(f"fused_activation must be an Activation, its name or None, got {shown(fused_activation)}")
-    return BatchNorm(epsilon=epsilon, axes=axes, activation=fused_activation)
+    return cynorm.BatchNorm(epsilon=epsilon, axes=axes, activation=fused_activation)
 
 
 def local_response_normalization(
@@ -202,7 +202,7 @@ def local_response_normalization(
         1) / 2)`` elements on the left, ``ceil((local_size - 1) / 2)`` on the right. The region is clipped
         at the borders.
     alpha, beta, bias : float
-        Alpha, Beta, Bias.
+        Alpha, Beta, Bias: finite.
     divisor : float, optional
         What alpha is divided by. The document says LocalSize in both cases, and so does the default. Across
         channels that is the number of elements in the region. Within a channel it is not, and no public
@@ -300,7 +300,7 @@ def batch_normalization(
     *,
     spatial: bool = True,
     epsilon: float,
-    fused_activation: str | Activation | None = None,
+    fused_activation: str | cynorm.Activation | None = None,
     out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
@@ -318,10 +318,11 @@ def batch_normalization(
     spatial : bool
         Spatial: deprecated in the document, and without effect.
     epsilon : float
-        Epsilon.
+        Epsilon: finite, at least 0.
     fused_activation : str or cynorm.Activation, optional
         FusedActivation. A str stands for the activation with its default parameters and may be DirectML's
-        name, such as ``"DML_OPERATOR_ACTIVATION_RELU"``.
+        name, such as ``"DML_OPERATOR_ACTIVATION_RELU"``; else fields are given in lower case, as in
+        ``cynorm.Activation("leaky_relu", alpha=0.1)``.
     out : array, optional
         OutputTensor: Sizes and DataType of `input`; may be `input` itself.
     num_threads : int, optional
@@ -357,7 +358,7 @@ def batch_normalization_training(
     fused_add: Array | None = None,
     *,
     epsilon: float,
-    fused_activation: str | Activation | None = None,
+    fused_activation: str | cynorm.Activation | None = None,
     out: _Three | None = None,
     num_threads: int | None = None,
 ) -> BatchNormalizationTraining:
@@ -377,7 +378,7 @@ def batch_normalization_training(
     fused_add : array, optional
         FusedAddTensor: Sizes and DataType of `input`.
     epsilon : float
-        Epsilon.
+        Epsilon: finite, at least 0.
     fused_activation : str or cynorm.Activation, optional
         FusedActivation, as in :func:`batch_normalization`.
     out : tuple of 3 arrays or None, optional
@@ -449,7 +450,7 @@ def batch_normalization_grad(
         MeanTensor, VarianceTensor, ScaleTensor: DataType and DimensionCount of `input`, all of the same
         Sizes, each dimension 1 or that of `input`.
     epsilon : float
-        Epsilon.
+        Epsilon: finite, at least 0.
     out : tuple of 3 arrays or None, optional
         OutputGradientTensor, of the Sizes of `input`; OutputScaleGradientTensor and
         OutputBiasGradientTensor, of the Sizes of `mean`; all of the DataType of `input`. None entries are

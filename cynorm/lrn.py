@@ -32,7 +32,8 @@ class LRN(Immutable):
     Parameters
     ----------
     local_size : int
-        Number n of cells of the window along each of its axes, at least 1; it may be larger than the tensor.
+        Number n of cells of the window along each of its axes, at least 1; it may be larger than the tensor. Where n is
+        even, see `window`: by default n-1 cells are summed.
     alpha, beta, k : float
         Any finite numbers. For data other than float64, alpha / divisor and k are rounded to float32, and to infinity
         beyond its range.
@@ -49,8 +50,8 @@ class LRN(Immutable):
         Where an even window lies. In this order: n/2-1 cells on both sides (and still divided by n), n/2-1 left and n/2
         right, or n/2 left and n/2-1 right.
     divisor : float, optional
-        What alpha is divided by. Default: the number of cells of the whole window, n or n to the power of the number of
-        spatial axes, at the borders too.
+        What alpha is divided by: not 0, and alpha / divisor finite. Default: n or, within a channel, n to the power of the
+        number of spatial axes; at the borders, too, and where n is even.
 
     Raises
     ------

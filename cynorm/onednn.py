@@ -47,12 +47,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+import cynorm
 from cynorm._messages import shown
 from cynorm._parameters import MOST, finite, index, integer, integers
 from cynorm._tensor import checked, keyword_arguments, remembered
 from cynorm._workspace import Workspace
-from cynorm.batch_norm import BatchNorm
-from cynorm.lrn import LRN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -542,12 +541,12 @@ class _Descriptor:
     _tensors: ClassVar[tuple[str, ...]]  # fields, the source first
     src_desc: memory_desc
     _geometry: _Geometry
-    _op: LRN | BatchNorm
+    _op: cynorm.LRN | cynorm.BatchNorm
 
     def _verify(self) -> None:
         raise NotImplementedError
 
-    def _make_op(self) -> LRN | BatchNorm:
+    def _make_op(self) -> cynorm.LRN | cynorm.BatchNorm:
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -580,8 +579,8 @@ class _Descriptor:
 
 
 # Equal parameters share one operator, so that a workspace is recognized at a glance.
-_lrn: Callable[..., LRN] = remembered(LRN)
-_batch_norm: Callable[..., BatchNorm] = remembered(BatchNorm)
+_lrn: Callable[..., cynorm.LRN] = remembered(cynorm.LRN)
+_batch_norm: Callable[..., cynorm.BatchNorm] = remembered(cynorm.BatchNorm)
 
 _FLOATS = (data_type.f32, data_type.bf16, data_type.f16, data_type.f64)
 _FORWARD = (prop_kind.forward_training, prop_kind.forward_inference)
@@ -594,7 +593,7 @@ class _LrnDescriptor(_Descriptor):
     alpha: float
     beta: float
     k: float
-    _op: LRN
+    _op: cynorm.LRN
 
     def _verify(self) -> None:
         object.__setattr__(self, "algorithm", _kind("algorithm", self.algorithm, tuple(algorithm)))
@@ -603,7 +602,7 @@ class _LrnDescriptor(_Descriptor):
             object.__setattr__(self, name, finite(name, getattr(self, name)))
         _require_type(self.src_desc, _FLOATS)
 
-    def _make_op(self) -> LRN:
+    def _make_op(self) -> cynorm.LRN:
         return _lrn(
             self.local_size,
             self.alpha,
@@ -642,7 +641,7 @@ class lrn_forward(_primitive):
         local_size : int
             Elements in the window (across channels) or along each side of it (within a channel).
         alpha, beta, k : float
-            Parameters of the formula.
+            Parameters of the formula: finite; k is 1 unless given.
 
         Attributes
         ----------
@@ -783,7 +782,7 @@ class lrn_backward(_primitive):
 class _BatchNormalizationDescriptor(_Descriptor):
     epsilon: float
     flags: normalization_flags
-    _op: BatchNorm
+    _op: cynorm.BatchNorm
 
     def _verify_parameters(self) -> None:
         object.__setattr__(self, "epsilon", finite("epsilon", self.epsilon, 0))
@@ -803,7 +802,7 @@ class _BatchNormalizationDescriptor(_Descriptor):
     def _fuses_relu(self) -> bool:
         return bool(self.flags & (normalization_flags.fuse_norm_relu | normalization_flags.fuse_norm_add_relu))
 
-    def _make_op(self) -> BatchNorm:
+    def _make_op(self) -> cynorm.BatchNorm:
         return _batch_norm(
             epsilon=self.epsilon,
             layout=self._geometry.layout,
@@ -859,7 +858,7 @@ class batch_normalization_forward(_primitive):
             Of the same dims (2 to 5) and type (f32, bf16, f16, f64; s8 in inference with use_global_stats),
             each in its own format. `dst_desc` may leave the format open.
         epsilon : float
-            Added to the variance.
+            Added to the variance: finite, at least 0.
         flags : normalization_flags
             use_global_stats: take mean and variance instead of computing them. use_scale, use_shift.
             fuse_norm_relu: apply ReLU. fuse_norm_add_relu: add DNNL_ARG_SRC_1 (in the format of

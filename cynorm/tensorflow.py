@@ -2,9 +2,10 @@
 
 The operators take and return what ``tf.raw_ops.LRN``, ``LRNGrad``, ``FusedBatchNormV3`` and
 ``FusedBatchNormGradV3`` take and return, with their defaults, and word their complaints as TensorFlow's CPU
-kernels do (as ValueError and TypeError). Two things differ. bfloat16, which TensorFlow's schema lists but no
-CPU kernel of its LRN serves, runs; and half and bfloat16 are computed in float32 and rounded once, whereas
-TensorFlow's LRN accumulates half in half.
+kernels do (as ValueError and TypeError). ``docs/conventions.md`` lists what differs: above all, inputs are
+NumPy's arrays, of the types named and of no other, and numbers are finite; bfloat16, which TensorFlow's schema
+lists but no CPU kernel of its LRN serves, runs; and half types are computed in float32 and rounded once,
+whereas TensorFlow's LRN accumulates half in half.
 
 `name` is accepted everywhere and has no effect. `out` and `num_threads` are this library's; `out` may be an
 input itself; otherwise it must share no memory with an input.
@@ -18,11 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+import cynorm
 from cynorm._messages import shown
 from cynorm._parameters import finite, flag, index, share
 from cynorm._tensor import checked, remembered
-from cynorm.batch_norm import BatchNorm
-from cynorm.lrn import LRN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -95,7 +95,7 @@ def lrn(
     depth_radius : int
         0 or more, below 2**31 - 1; beyond C every channel sums all.
     bias, alpha, beta : float
-        Offset, scale factor and exponent.
+        Offset, scale factor and exponent: finite.
     out : array, optional
         Where to write: shape and dtype of `input`; may be `input` itself.
     num_threads : int, optional
@@ -109,10 +109,11 @@ def lrn(
     Raises
     ------
     ValueError
-        If `input` is not 4-D ("in must be 4-dimensional"), or `depth_radius` is negative or 2**31 - 1 and
-        above ("depth_radius = -1 larger than int max": TensorFlow words both so).
+        If `input` is not 4-D ("in must be 4-dimensional"), `depth_radius` is negative or 2**31 - 1 and above
+        ("depth_radius = -1 larger than int max"), another number is not finite, or
+        `out` does not fit.
     TypeError
-        If `input` has another dtype.
+        If `input` has another dtype or is no NumPy array, or an argument is of another kind.
 
     Examples
     --------
@@ -170,9 +171,9 @@ def lrn_grad(
     ------
     ValueError
         "inputs must be 4-dimensional", "input_grads, input_image, and out_image should have the same
-        shape", or as :func:`lrn` for `depth_radius`.
+        shape", or as :func:`lrn` for numbers and `out`.
     TypeError
-        If the dtypes differ or are others.
+        If the dtypes differ or are others, or as :func:`lrn`.
 
     Examples
     --------
@@ -213,7 +214,7 @@ def fused_batch_norm(
         Inference: the population statistics. Training with ``exponential_avg_factor != 1``: the running
         statistics, which the results continue. Otherwise unused, and may be None or empty.
     epsilon : float
-        Added to the variance.
+        Added to the variance: finite, at least 0.
     exponential_avg_factor : float
         Share of this batch in `batch_mean` and `batch_variance`, in training: within [0, 1].
     data_format : {"NHWC", "NCHW", "NDHWC", "NCDHW"}
@@ -362,15 +363,15 @@ def fused_batch_norm_grad(
 
 
 @remembered
-def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> LRN:
+def _lrn(depth_radius: int, bias: float, alpha: float, beta: float) -> cynorm.LRN:
     try:
         radius = index(depth_radius)
     except TypeError:
         raise _other_kind("int", "depth_radius", depth_radius) from None
     if not 0 <= radius < _INT_MAX:
-        raise ValueError(f"depth_radius = {shown(radius)} larger than int max")
+        raise ValueError(f"depth_radius = {shown(radius)} larger than int max, or below 0")
     parameters = _float("alpha", alpha), _float("beta", beta), _float("bias", bias)
-    return LRN(2 * radius + 1, *parameters, layout="NHWC", divisor=1)
+    return cynorm.LRN(2 * radius + 1, *parameters, layout="NHWC", divisor=1)
 
 
 @checked(("input", "out"), outputs=1, optional=("out",))
@@ -378,7 +379,7 @@ def _verify_lrn(arrays: tuple[Array, Array | None]) -> None:
     input, out = arrays
     _verify_attribute("T", input.dtype, _DATA_TYPES)
     if input.ndim != 4:
-        raise ValueError("in must be 4-dimensional")
+        raise ValueError(f"in must be 4-dimensional{_debug_string(input.shape)}")
     _verify_out(out, "input", input)
 
 
@@ -388,10 +389,11 @@ def _verify_lrn_grad(arrays: tuple[Array, Array, Array, Array | None]) -> None:
     _verify_attribute("T", input_grads.dtype, _DATA_TYPES)
     _verify_same_type("LRNGrad", 1, input_image, input_grads)
     _verify_same_type("LRNGrad", 2, output_image, input_grads)
+    shapes = "".join(_debug_string(array.shape) for array in (input_grads, input_image, output_image))
     if input_grads.ndim != 4 or input_image.ndim != 4:
-        raise ValueError("inputs must be 4-dimensional")
+        raise ValueError(f"inputs must be 4-dimensional{shapes}")
     if not input_grads.shape == input_image.shape == output_image.shape:
-        raise ValueError("input_grads, input_image, and out_image should have the same shape")
+        raise ValueError(f"input_grads, input_image, and out_image should have the same shape{shapes}")
     _verify_out(out, "input_grads", input_grads)
 
 
@@ -401,7 +403,7 @@ def _batch_norm(
     data_format: str,
     epsilon: float,
     reads_statistics: str,
-) -> BatchNorm:
+) -> cynorm.BatchNorm:
     """Check the arguments of :func:`fused_batch_norm`; return the operator to call with them."""
     x, scale, offset, mean, variance, out = arrays
     channels = _verify_image(data_format, x)
@@ -425,7 +427,7 @@ def _batch_norm_grad(
     arrays: tuple[Array, Array, Array, Array, Array, Array | None],
     data_format: str,
     epsilon: float,
-) -> BatchNorm:
+) -> cynorm.BatchNorm:
     """Likewise for :func:`fused_batch_norm_grad`."""
     y_backprop, x, scale, reserve_space_1, reserve_space_2, out = arrays
     _verify_image(data_format, y_backprop)
@@ -483,8 +485,8 @@ def _verify_out(out: Array | None, name: str, like: Array) -> None:
         raise TypeError(f"out must have the dtype of {name}, {like.dtype}, got {out.dtype}")
 
 
-def _make(data_format: str, epsilon: float) -> BatchNorm:
-    return BatchNorm(epsilon=_float("epsilon", epsilon), layout=data_format)
+def _make(data_format: str, epsilon: float) -> cynorm.BatchNorm:
+    return cynorm.BatchNorm(epsilon=_float("epsilon", epsilon), layout=data_format)
 
 
 def _float(name: str, value: float, check: Callable[[str, float], float] = finite) -> float:

@@ -98,3 +98,9 @@ def test_onednn_indices_and_descriptors():
     for primitive, parameters in descriptors:
         own = [field.name for field in fields(getattr(onednn, primitive).primitive_desc)]
         assert parameters.split(", ") == ["engine", *own]
+
+
+@pytest.mark.parametrize("module", [directml, onednn, tensorflow], ids=lambda module: module.__name__)
+def test_operators_of_the_core_are_in_no_other_librarys_module(module):
+    """`cynorm.tensorflow.LRN` would have other defaults than TensorFlow's LRN."""
+    assert not {"LRN", "BatchNorm", "Activation"} & set(dir(module))

@@ -37,6 +37,10 @@ def test_one_call_forms_have_every_parameter(name):
     parameters = doc.split("Parameters\n----------\n")[1].split("\n\nReturns")[0]
     entries = [line.split(" : ")[0] for line in parameters.splitlines() if line[:1].strip()]
     assert [word for entry in entries for word in entry.split(", ")] == list(inspect.signature(function).parameters)
+    summary = doc.split("Parameters\n")[0]
+    assert ("omega = k +" if "lrn" in name else "dst = scale *") in summary
+    assert ("diff_src " in summary) == ("backward" in name)
+    assert not re.search(r"as in `\w+`", doc, re.IGNORECASE), "refers to a method that is no function"
 
 
 @pytest.mark.parametrize("name, made, method, fields", [

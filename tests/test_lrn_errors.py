@@ -412,6 +412,12 @@ def test_dimensions_of_other_layouts():
             call=lambda: call(np.ones((2, 8, 3), np.float32)))  # fmt: skip
     with pytest.raises(ValueError, match="for layout 'NCHW', got 1$"):
         call(np.ones(8, np.float32))
+    refuses(ValueError, "shape", "of one image without a batch pass (1, *shape)",
+            call=lambda: cynorm.LRN().workspace_nbytes((8, 3, 3), "float32"))  # fmt: skip
+    blocks = cynorm.LRN(layout="nChw8c")
+    refuses(ValueError, "without a batch pass src[None]", call=lambda: blocks.forward(np.ones((2, 3, 3, 8), np.float32)))
+    with pytest.raises(ValueError, match="layouts of 4 are NCHW, NHWC, nCw8c, nCw16c$"):
+        blocks.forward(np.ones((2, 8, 3, 3), np.float32))
 
 
 @pytest.mark.parametrize("dtype", ["f4,,f4", "(2,)f4", "f4,f4", "no such type", None])

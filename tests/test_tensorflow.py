@@ -293,8 +293,8 @@ CALLS = {
         "reserve_space_2": V,
     },
 }
-RADIUS = "depth_radius = {} larger than int max"
-SAME_SHAPE = "input_grads, input_image, and out_image should have the same shape"
+RADIUS = "depth_radius = {} larger than int max, or below 0"
+SAME_SHAPE = "input_grads, input_image, and out_image should have the same shape{}"
 NOT_ALLOWED = "Value for attr '{}' of {} is not in the list of allowed values: {}"
 IMAGES = "half, bfloat16, float"
 LENGTH = "{} must have the same number of elements as the channels of x, got 3 and 4"
@@ -314,7 +314,7 @@ REPEATED.flags.writeable = True
 MASKED = "{} must not be a masked array, whose mask would be ignored: pass its .data or, where it is only read, filled()"
 
 BROKEN = [
-    ("lrn", {"input": X3}, ValueError, "in must be 4-dimensional"),
+    ("lrn", {"input": X3}, ValueError, "in must be 4-dimensional[3,3,4]"),
     ("lrn", {"input": X64}, TypeError, NOT_ALLOWED.format("T", "double", IMAGES)),
     ("lrn", {"input": X.astype(np.int32)}, TypeError, NOT_ALLOWED.format("T", "int32", IMAGES)),
     ("lrn", {"input": X.astype(">f4")}, TypeError, NOT_ALLOWED.format("T", ">f4", IMAGES)),
@@ -333,18 +333,18 @@ BROKEN = [
     ("lrn", {"bias": np.nan}, ValueError, "bias must be a finite number, got nan"),
     ("lrn", {"alpha": np.inf}, ValueError, "alpha must be a finite number, got inf"),
     ("lrn_grad", {"input_grads": X3, "input_image": X3, "output_image": X3}, ValueError,
-     "inputs must be 4-dimensional"),
-    ("lrn_grad", {"input_image": X3}, ValueError, "inputs must be 4-dimensional"),
-    ("lrn_grad", {"input_image": X[:1]}, ValueError, SAME_SHAPE),
-    ("lrn_grad", {"output_image": X[..., :2]}, ValueError, SAME_SHAPE),
-    ("lrn_grad", {"output_image": X3}, ValueError, SAME_SHAPE),
+     "inputs must be 4-dimensional[3,3,4][3,3,4][3,3,4]"),
+    ("lrn_grad", {"input_image": X3}, ValueError, "inputs must be 4-dimensional[2,3,3,4][3,3,4][2,3,3,4]"),
+    ("lrn_grad", {"input_image": X[:1]}, ValueError, SAME_SHAPE.format("[2,3,3,4][1,3,3,4][2,3,3,4]")),
+    ("lrn_grad", {"output_image": X[..., :2]}, ValueError, SAME_SHAPE.format("[2,3,3,4][2,3,3,4][2,3,3,2]")),
+    ("lrn_grad", {"output_image": X3}, ValueError, SAME_SHAPE.format("[2,3,3,4][2,3,3,4][3,3,4]")),
     ("lrn_grad", {"input_grads": X64}, TypeError, NOT_ALLOWED.format("T", "double", IMAGES)),
     ("lrn_grad", {"input_image": X16}, TypeError, OTHER_TYPE.format("LRNGrad", 1)),
     ("lrn_grad", {"output_image": X16}, TypeError, OTHER_TYPE.format("LRNGrad", 2)),
     ("lrn_grad", {"input_grads": X.astype(np.int32)}, TypeError,
      NOT_ALLOWED.format("T", "int32", IMAGES)),
     ("lrn_grad", {"input_grads": X5, "input_image": X5, "output_image": X5}, ValueError,
-     "inputs must be 4-dimensional"),
+     "inputs must be 4-dimensional[1,2,3,3,4][1,2,3,3,4][1,2,3,3,4]"),
     ("lrn_grad", {"depth_radius": -2}, ValueError, RADIUS.format(-2)),
     ("lrn_grad", {"bias": "1"}, TypeError, OTHER_KIND.format("float", "bias", "'1'")),
     ("lrn_grad", {"beta": np.inf}, ValueError, "beta must be a finite number, got inf"),
