@@ -10,14 +10,10 @@ from cynorm._types cimport (
     CYNORM_BN_DST, CYNORM_BN_FORWARD_INFERENCE, CYNORM_BN_FORWARD_TRAINING, CYNORM_BN_KEPT_MEAN, CYNORM_BN_KEPT_SHIFT,
     CYNORM_BN_MASK, CYNORM_BN_MEAN, CYNORM_BN_MEAN_LOW, CYNORM_BN_PARAMETERS, CYNORM_BN_RSTD, CYNORM_BN_RUNNING_MEAN,
     CYNORM_BN_RUNNING_VARIANCE, CYNORM_BN_SHIFT, CYNORM_BN_SRC, CYNORM_BN_VALUE, CYNORM_BN_VARIANCE, CYNORM_BN_VIEWS,
-    CYNORM_CELU, CYNORM_F32, CYNORM_F64, CYNORM_IDENTITY, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU,
-    CYNORM_S8, CYNORM_SOFTPLUS, cynorm_api, cynorm_bn, cynorm_bn_call,
+    CYNORM_CELU, CYNORM_IDENTITY, CYNORM_MISMATCH, CYNORM_NO_MEMORY, CYNORM_OK, CYNORM_RELU, CYNORM_S8, CYNORM_SOFTPLUS,
+    cynorm_api, cynorm_bn, cynorm_bn_call,
 )
-from cynorm._tensor cimport same_shape
-
-
-cdef int real_of(int dtype) noexcept nogil:
-    return CYNORM_F64 if dtype == CYNORM_F64 else CYNORM_F32
+from cynorm._tensor cimport real_of, same_shape
 
 
 cdef int check_tensor(const cynorm_tensor *t, bint integers) noexcept nogil:

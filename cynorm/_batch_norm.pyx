@@ -45,7 +45,7 @@ from cynorm._tasks cimport (
     omp_get_thread_num, open_tasks, tasks_t,
 )
 from cynorm._tensor cimport (
-    aligned, ceil_div, check_layout, check_memory, check_outputs, clear_bytes, describe, describe_like,
+    ELEMENT_BITS, aligned, ceil_div, check_layout, check_memory, check_outputs, clear_bytes, describe, describe_like,
     describe_parameter, describe_shape, elements_of, empty_like, new_array, new_array_like, output_array, output_like,
     real_dtype, real_size, round_up, same_memory, shape_of, short_name, total_bytes, zero_padding,
 )
@@ -199,6 +199,7 @@ ctypedef struct plan_t:
     axis_t kept[AXES]               # the others, innermost first
     axis_t reduced[AXES]
     int kepts, reduceds
+    int64_t itemsize, real          # bytes of an element of src, and of what it is computed in
     int64_t statistics, count       # their number, and how many elements each is of
     int64_t spread                  # elements of a row that share a statistic where they are kept
     int64_t repeat                  # groups taken as one row, where rows are short and follow on
@@ -391,9 +392,14 @@ cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
         plan.kept[i] = plan.kept[i + 1]
 
 
-cdef void join_short_units(plan_t *plan, int64_t itemsize) noexcept nogil:
+cdef int64_t block_bytes(const plan_t *plan) noexcept nogil:
+    """Of kept rows."""
+    return plan.row.extent * (plan.count / plan.spread) * plan.itemsize
+
+
+cdef void join_short_units(plan_t *plan) noexcept nogil:
     """Make tasks of several blocks where one block is hardly worth its calls."""
-    cdef int64_t unit = plan.row.extent * (plan.count / plan.spread) * itemsize, count
+    cdef int64_t unit = block_bytes(plan), count
     if not plan.tile.kept_inner or plan.tile.packs or plan.kepts == 0 or plan.row.extent > ROW:
         return
     count = max(SHORT_UNIT / unit, min(JOINED_UNIT / unit, plan.kept[0].extent / TASKS))
@@ -463,6 +469,8 @@ cdef void arrange(const cynorm_bn_call *call, int lead, plan_t *plan) noexcept n
     cdef int i
     memset(plan, 0, sizeof(plan_t))
     plan.kind = call.kind
+    plan.itemsize = cynorm_itemsize(call.data[CYNORM_BN_SRC].dtype)
+    plan.real = real_size(call.data[CYNORM_BN_SRC].dtype)
     merge_axes(call, lead, plan)
     place_axes(plan)
     plan.tile.blocks = plan.spread = 1
@@ -496,19 +504,18 @@ cdef int64_t across(int64_t itemsize) noexcept nogil:
     return ACROSS / max(itemsize, 2)
 
 
-cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogil:
+cdef int64_t groups_of_a_row(const plan_t *plan) noexcept nogil:
     """How many groups of kept rows, which follow on, are taken as one row: enough to make whole vectors, if
     coefficients, repeated as well, stay in the first-level cache; fewer, if none is then left over."""
     cdef int64_t n = plan.row.extent, groups = plan.groups.extent, least = BLOCK, whole = VECTOR, repeat = 1, fewer
     cdef int64_t most = REPEATED << (plan.kind == FORWARD_INFERENCE)
     if not repeats(plan) or plan.tile.packs and n >= PACKED_ROW:
         return 1
-    if (plan.tile.packs == 0 and plan.tile.blocks > 1
-            and plan.tile.blocks * n * (plan.count / plan.spread) * itemsize <= SHORT_UNIT):
+    if plan.tile.packs == 0 and plan.tile.blocks > 1 and plan.tile.blocks * block_bytes(plan) <= SHORT_UNIT:
         least = SHORT_BLOCK
     while n * repeat % whole or n * repeat < least:
         repeat *= 2
-    if itemsize == 2 and BLOCK <= n * repeat < 2 * BLOCK:
+    if plan.itemsize == 2 and BLOCK <= n * repeat < 2 * BLOCK:
         whole *= 2  # vectors of half types go by twos, which longer rows gain too little from
         if n * repeat % whole:
             repeat *= 2
@@ -517,12 +524,12 @@ cdef int64_t groups_of_a_row(const plan_t *plan, int64_t itemsize) noexcept nogi
         fewer /= 2
     if groups % fewer == 0:
         repeat = fewer
-    return min(groups, repeat) if n * repeat * max(itemsize, 4) <= most else 1
+    return min(groups, repeat) if n * repeat * plan.real <= most else 1
 
 
-cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept nogil:
+cdef int64_t statistics_of_a_unit(const plan_t *plan) noexcept nogil:
     """Of each block, if it has several."""
-    cdef int64_t n = plan.row.extent, extent = extent_of_statistics(plan), cut, columns
+    cdef int64_t n = plan.row.extent, extent = extent_of_statistics(plan), itemsize = plan.itemsize, cut, columns
     cdef int i
     if plan.repeat > 1 or plan.tile.blocks > 1:  # whole rows
         cut = extent
@@ -532,7 +539,7 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept
     elif plan.tile.kept_inner:
         cut = ROW
         if FEWEST_ROWS <= plan.count < 2 * CHUNK_ROWS and extent * itemsize % LINE == 0:
-            columns = ceil_div(extent, min(FEW_TASKS, ceil_div(extent * max(itemsize, 4), PART)))
+            columns = ceil_div(extent, min(FEW_TASKS, ceil_div(extent * plan.real, PART)))
             cut = min(cut, round_up(columns, VECTOR))
         cut = min(extent, cut)
     else:
@@ -548,13 +555,13 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan, int64_t itemsize) noexcept
     return round_up(cut, plan.split) if plan.split else cut
 
 
-cdef int64_t wanted_chunks(const plan_t *plan, int64_t itemsize) noexcept nogil:
+cdef int64_t wanted_chunks(const plan_t *plan) noexcept nogil:
     """How many chunks a unit should have, so that threads have tasks, and sums are worth adding up."""
     cdef int64_t unit = plan.cut * plan.tile.blocks * plan.count, rows = plan.count / plan.spread, wanted, power = 1
-    cdef int64_t tasks = FEW_TASKS if unit * itemsize <= UNIT else TASKS
+    cdef int64_t tasks = FEW_TASKS if unit * plan.itemsize <= UNIT else TASKS
     if plan.units >= tasks:
         return 1
-    wanted = max(1, min(ceil_div(tasks, plan.units), unit * max(itemsize, 4) / CHUNK, rows / CHUNK_ROWS))
+    wanted = max(1, min(ceil_div(tasks, plan.units), unit * plan.real / CHUNK, rows / CHUNK_ROWS))
     if not plan.tile.kept_inner:
         return wanted
     while 2 * power <= wanted and 4 * power * power * MERGE <= rows:
@@ -562,24 +569,24 @@ cdef int64_t wanted_chunks(const plan_t *plan, int64_t itemsize) noexcept nogil:
     return power
 
 
-cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
+cdef void choose_cuts(plan_t *plan) noexcept nogil:
     """Units, and their chunks: for chunks, axes are cut outermost first."""
     cdef int64_t wanted
     cdef int i
     plan.repeat = 1
     if plan.statistics == 0 or plan.count == 0:
         return
-    join_short_units(plan, itemsize)
+    join_short_units(plan)
     if plan.tile.kept_inner:
-        plan.repeat = groups_of_a_row(plan, itemsize)
-    plan.cut = statistics_of_a_unit(plan, itemsize)
+        plan.repeat = groups_of_a_row(plan)
+    plan.cut = statistics_of_a_unit(plan)
     plan.units = plan.cuts = ceil_div(extent_of_statistics(plan), plan.cut)
     for i in range(plan.kepts):
         plan.units *= plan.kept[i].extent
     plan.others = 1
     for i in range(plan.reduceds):
         plan.others *= plan.reduced[i].extent
-    wanted = wanted_chunks(plan, itemsize)
+    wanted = wanted_chunks(plan)
     plan.others_cut = ceil_div(plan.others, wanted)
     plan.others_cuts = ceil_div(plan.others, plan.others_cut)
     wanted = ceil_div(wanted, plan.others_cuts)
@@ -594,11 +601,10 @@ cdef void choose_cuts(plan_t *plan, int64_t itemsize) noexcept nogil:
 
 
 cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
-    return kernels().real[plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64]
+    return kernels().real[plan.real == sizeof(double)]
 
 
 cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan) noexcept nogil:
-    cdef const cynorm_tensor *src = call.data[CYNORM_BN_SRC]
     cdef cynorm_bn_tile *t = &plan.tile
     cdef plan_t other
     cdef int64_t nbytes = 0
@@ -611,7 +617,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
             arrange(call, i, &other)
             if other.packing < plan.packing:
                 plan[0] = other
-    choose_cuts(plan, cynorm_itemsize(src.dtype))
+    choose_cuts(plan)
     for i in range(VIEWS):
         if call.data[i] == NULL:
             continue
@@ -626,7 +632,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
                 and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= streaming_from and not in_place
     t.training = plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING)
-    plan.cached = nbytes < LARGE and not t.streaming
+    plan.cached = nbytes < LARGE
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
     t.parameter[1] = p.parameter[1]
@@ -679,7 +685,7 @@ cdef int64_t mask_bytes(int64_t bits) noexcept nogil:
 cdef void each_parameter(const plan_t *plan, const cynorm_tensor *t, char *array, bint store) noexcept nogil:
     """Copy between a tensor and an array of reals, in the order of the plan's statistics."""
     cdef const cynorm_real_kernels *k = kernels_of(plan)
-    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
+    cdef int64_t size = plan.real
     cdef int64_t index[AXES]
     cdef int64_t extent[AXES]
     cdef int64_t stride[AXES]
@@ -726,13 +732,13 @@ cdef void store_parameter(const state_t *s, const cynorm_tensor *t, int array) n
 
 
 cdef double get_real(const state_t *s, int array, int64_t i) noexcept nogil:
-    if s.plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64:
+    if s.plan.real == sizeof(double):
         return (<double *>s.array[array])[i]
     return (<float *>s.array[array])[i]
 
 
 cdef void put_real(const state_t *s, int array, int64_t i, double value) noexcept nogil:
-    if s.plan.tile.view[CYNORM_BN_SRC].dtype == CYNORM_F64:
+    if s.plan.real == sizeof(double):
         (<double *>s.array[array])[i] = value
     else:
         (<float *>s.array[array])[i] = <float>value
@@ -775,8 +781,7 @@ cdef double median(double a, double b, double c) noexcept nogil:
 
 cdef void repeat_rows(const plan_t *plan, char *array) noexcept nogil:
     """From one value per statistic to one per column, and `repeat` copies of each row, in place."""
-    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
-    cdef int64_t nbytes = plan.row.extent * size, i, j
+    cdef int64_t size = plan.real, nbytes = plan.row.extent * size, i, j
     if plan.spread > 1:
         for i in range(plan.statistics - 1, -1, -1):
             for j in range(plan.spread - 1, -1, -1):
@@ -848,9 +853,7 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     cdef const plan_t *plan = s.plan
     cdef const cynorm_real_kernels *k = kernels_of(plan)
     cdef cynorm_bn_unit u
-    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
-    cdef int64_t one = first * size
-    cdef int64_t each = one * plan.repeat * plan.spread
+    cdef int64_t one = first * plan.real, each = one * plan.repeat * plan.spread
     u.n = n
     u.kept_inner = plan.tile.kept_inner
     u.repeat = plan.repeat
@@ -921,8 +924,7 @@ cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void 
                 cynorm_bn_tile *t) noexcept nogil:
     """A chunk of a unit as a tile: its groups, at the first of all further reduced entries; `visit` goes to its own."""
     cdef const plan_t *plan = s.plan
-    cdef int64_t size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype), n, at
-    cdef int64_t each = unit_position(plan, unit, &n) * plan.repeat * plan.spread * size
+    cdef int64_t n, at, each = unit_position(plan, unit, &n) * plan.repeat * plan.spread * plan.real
     memmove(t, &plan.tile, sizeof(cynorm_bn_tile))  # an assignment is two `rep movs`
     t.scratch = scratch
     t.sums = sums
@@ -1131,19 +1133,23 @@ cdef int run_phases(state_t *s, int team) noexcept nogil:
     return status
 
 
+cdef bint leaves_beside_sums(const plan_t *plan) noexcept nogil:
+    """Whether a unit leaves while the next one is summed: each is one tile, as its rows are of one statistic each, and
+    what its sums read stays in the cache until it leaves."""
+    cdef int64_t read = plan.cut * plan.count * plan.itemsize * (1 if plan.kind == FORWARD_TRAINING else 2)
+    return (plan.kind != FORWARD_INFERENCE and plan.tile.streaming and not plan.tile.kept_inner
+            and plan.tile.packs == 0 and plan.chunks == plan.others == 1 and plan.tile.activation <= CYNORM_RELU
+            and read <= (BESIDE if fetches_far_lines() else BESIDE_NEAR))
+
+
 cdef int run_plan(state_t *s, int team) noexcept nogil:
     cdef const plan_t *plan = s.plan
-    cdef int64_t itemsize = cynorm_itemsize(plan.tile.view[CYNORM_BN_SRC].dtype), unit
+    cdef int64_t unit
     s.phases = 1
     team = min(team, plan.units * plan.chunks)
     s.by_units = (plan.chunks > 1 and plan.units % team == 0 and plan.units >= EVENLY * team
                   and plan.tile.training)
-    # where rows are of one statistic each, a unit is one tile, and what its sums read stays in the cache till it leaves
-    s.beside = (plan.kind != FORWARD_INFERENCE and plan.tile.streaming and not plan.tile.kept_inner
-                and plan.tile.packs == 0 and plan.chunks == plan.others == 1
-                and plan.tile.activation <= CYNORM_RELU
-                and (plan.cut * plan.count * itemsize * (1 if plan.kind == FORWARD_TRAINING else 2)
-                     <= (BESIDE if fetches_far_lines() else BESIDE_NEAR)))
+    s.beside = leaves_beside_sums(plan)
     if plan.kind == FORWARD_INFERENCE:
         s.steps[0] = COMBINE
     elif plan.chunks == 1 or s.by_units or plan.kind == BACKWARD_INFERENCE:
@@ -1188,46 +1194,56 @@ cdef void store_results(const cynorm_bn *p, const cynorm_bn_call *call, const st
         store_parameter(s, t[DIFF_SHIFT], DIFF_SHIFT)
 
 
-cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, int num_threads) noexcept nogil:
-    """`valid`: how many channels of the last block there are, if not all. -1 where memory cannot be had."""
-    cdef plan_t plan
-    cdef state_t s
+cdef char *open_arrays(state_t *s, const cynorm_bn_call *call) noexcept nogil:
+    """A place for each array, and in it what is given; NULL where memory cannot be had."""
     cdef const cynorm_tensor **t = <const cynorm_tensor **>call.parameter
-    cdef bint backward = call.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE)
-    cdef int64_t nbytes = total_bytes(call.data[CYNORM_BN_SRC]), size, one, each, at = 0
-    cdef int64_t start[ARRAYS]
-    cdef char *memory
-    cdef char *sums = NULL
-    cdef int status = 0, arrays = ARRAYS if backward else DIFF_SCALE, i
-    make_plan(p, call, &plan)
-    if plan.statistics == 0 or nbytes == 0 and call.kind == FORWARD_INFERENCE:
-        return 0
-    if plan.statistics >> 56:       # of no elements: bytes of so many would overflow
-        return -1
-    if valid and ends_in_padding(call, &plan):
-        plan.padding = plan.inner_extent[0] - valid
-    if not backward and call.data[CYNORM_BN_MASK] != NULL and shares_bytes(&plan):
-        memset(call.data[CYNORM_BN_MASK].data, 0, ceil_div(plan.statistics * plan.count, 8))
-    s.plan = &plan
-    s.epsilon = p.epsilon
-    s.sums = NULL
+    cdef const plan_t *plan = s.plan
     # load_row writes whole vectors, and coefficients are read by whole vectors
-    size = real_size(plan.tile.view[CYNORM_BN_SRC].dtype)
-    one = round_up((plan.statistics + VECTOR) * size, LINE)
-    each = round_up((plan.statistics * plan.repeat * plan.spread + VECTOR) * size, LINE)
+    cdef int64_t one = round_up((plan.statistics + VECTOR) * plan.real, LINE)
+    cdef int64_t each = round_up((plan.statistics * plan.repeat * plan.spread + VECTOR) * plan.real, LINE), at = 0
+    cdef int64_t start[ARRAYS]
+    cdef int arrays = ARRAYS if call.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE) else DIFF_SCALE, i
+    cdef char *memory
     for i in range(arrays):
         start[i] = at
         at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
     memory = <char *>calloc(at + LINE, 1)
     if memory == NULL:
-        return -1
+        return NULL
     for i in range(arrays):
         s.array[i] = <char *>aligned(memory) + start[i]
     for i in range(RSTD + 1):
         if i < MEAN or call.kind != FORWARD_TRAINING:
-            load_parameter(&s, t[i], i)
+            load_parameter(s, t[i], i)
             if t[i] == NULL and i in (SCALE, SHIFT, VARIANCE):
                 s.array[i] = NULL
+    return memory
+
+
+cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, int num_threads) noexcept nogil:
+    """`valid`: how many channels of the last block there are, if not all. -1 where memory cannot be had."""
+    cdef plan_t plan
+    cdef state_t s
+    cdef bint forward = call.kind in (FORWARD_TRAINING, FORWARD_INFERENCE)
+    cdef int64_t nbytes = total_bytes(call.data[CYNORM_BN_SRC])
+    cdef char *memory
+    cdef char *sums = NULL
+    cdef int status = 0
+    make_plan(p, call, &plan)
+    if plan.statistics == 0 or nbytes == 0 and call.kind == FORWARD_INFERENCE:
+        return 0
+    if plan.statistics >> ELEMENT_BITS:  # of no elements: bytes of so many would overflow
+        return -1
+    if valid and ends_in_padding(call, &plan):
+        plan.padding = plan.inner_extent[0] - valid
+    if forward and call.data[CYNORM_BN_MASK] != NULL and shares_bytes(&plan):
+        memset(call.data[CYNORM_BN_MASK].data, 0, ceil_div(plan.statistics * plan.count, 8))
+    s.plan = &plan
+    s.epsilon = p.epsilon
+    s.sums = NULL
+    memory = open_arrays(&s, call)
+    if memory == NULL:
+        return -1
     if nbytes > 0:
         if call.kind == FORWARD_TRAINING and call.data[CYNORM_BN_SRC].dtype != CYNORM_BF16:
             choose_pivots(&s, call)
@@ -1340,7 +1356,7 @@ cdef class Problem:
         """The memory of what was given for a parameter, of which `array` may be a padded copy."""
         if given is None or not self.valid():
             return array
-        return given if isinstance(given, cnp.ndarray) else as_array(given, name, False)
+        return as_array(given, name, False)
 
     cdef bint along_axes(self, cynorm_tensor *t, const cynorm_tensor *src, unsigned reduced,
                          unsigned *constant) noexcept:

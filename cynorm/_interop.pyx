@@ -3,6 +3,7 @@
 
 import numpy as np
 
+cimport numpy as cnp
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
@@ -129,10 +130,12 @@ def from_dlpack(obj, writing):
 
 
 cdef object as_array(object obj, str name, bint writing):
-    """Whatever speaks DLPack, an array interface or the buffer protocol, as an array of its own memory.
+    """An array as it is; whatever speaks DLPack, an array interface or the buffer protocol, as one of its own memory.
 
     To be read, anything else that NumPy makes an array of will do: nested lists of numbers, objects with __array__.
     """
+    if isinstance(obj, cnp.ndarray):
+        return obj
     if obj is None:
         raise TypeError(f"{name} must be an array, got None")
     shares = hasattr(obj, "__array_interface__") or hasattr(obj, "__array_struct__")

@@ -92,10 +92,9 @@ cdef extern from "cynorm/tiles.h" nogil:
         void *offset
 
     ctypedef struct cynorm_real_kernels:
-        size_t (*lrn_scratch)(const cynorm_lrn_tile *, int) noexcept nogil
+        size_t (*lrn_scratch)(const cynorm_lrn_tile *) noexcept nogil
         int (*lrn_taken_by)(const cynorm_lrn_tile *) noexcept nogil
-        void (*lrn_forward)(const cynorm_lrn_tile *) noexcept nogil
-        void (*lrn_backward)(const cynorm_lrn_tile *) noexcept nogil
+        void (*lrn)(const cynorm_lrn_tile *) noexcept nogil
         int64_t lrn_plane_reach
         int64_t (*bn_sums_bytes)(int, int64_t) noexcept nogil
         void (*bn_sums)(const cynorm_bn_tile *) noexcept nogil

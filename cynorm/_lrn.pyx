@@ -89,7 +89,7 @@ ctypedef struct plan_t:
     int64_t tiles, wanted           # how many there are, how many the threads would like
     int team                        # how many threads
     bint parts_first                # a tile is followed by the same part of the next run, not by the run's next part
-    int64_t moved                   # bytes read and written
+    int64_t itemsize, moved         # bytes of an element, and of all that are read and written
     bint cached                     # so few that they stay in the cache
     bint may_stream                 # whether dst may bypass it
     int overwritten                 # DST or OMEGA, if the call also reads that tensor; else -1
@@ -216,9 +216,10 @@ cdef int64_t narrowest(int64_t itemsize) noexcept nogil:
 
 
 cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_t *windowed, int w,
-                            const axis_t *free_axes, int f, int64_t itemsize, bint transposable) noexcept nogil:
+                            const axis_t *free_axes, int f, bint transposable) noexcept nogil:
     """Whether level 0 is the window's innermost axis: where it is contiguous and long enough to fill vectors."""
     cdef const axis_t *window = &windowed[w - 1]
+    cdef int64_t itemsize = plan.itemsize
     cdef bint fills = f > 0 and free_axes[0].extent >= VECTOR, along = f == 0 or not nearer(&free_axes[0], window)
     cdef bint box = transposable and w == 2, looped = box and p.left == p.right and p.left <= (
         kernels_of(plan).lrn_plane_reach)
@@ -273,14 +274,14 @@ cdef bint as_volume(const cynorm_lrn *p, plan_t *plan, axis_t *windowed, bint ch
     return True
 
 
-cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, int64_t itemsize, bint transposable,
-                           bint volumes, plan_t *plan) noexcept nogil:
+cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, bint transposable, bint volumes,
+                           plan_t *plan) noexcept nogil:
     """Give each axis its place: streamed, a level of the slab, or outer."""
     cdef axis_t windowed[AXES]
     cdef axis_t free_axes[AXES]
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
-    cdef bint along_window, channels_last = f > 0 and contiguous(&free_axes[0], itemsize, OMEGA)
+    cdef bint along_window, channels_last = f > 0 and contiguous(&free_axes[0], plan.itemsize, OMEGA)
     if w == 3 and volumes and transposable and as_volume(p, plan, windowed, channels_last):
         w = 2
     if not p.within_channel and p.block:
@@ -293,12 +294,12 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
         plan.traversal = "pointwise"
     else:
         along_window = plan.tile.rows > 0 or lies_along_window(
-            p, plan, windowed, w, free_axes, f, itemsize, transposable)
+            p, plan, windowed, w, free_axes, f, transposable)
         if along_window:
             plan.level[0] = windowed[w - 1]
             levels = 1
             w -= 1
-        elif not p.within_channel and beside_window(&free_axes[0], &windowed[0], itemsize):
+        elif not p.within_channel and beside_window(&free_axes[0], &windowed[0], plan.itemsize):
             plan.level[0] = free_axes[0]
             plan.level[1] = windowed[0]
             levels = 2
@@ -313,14 +314,13 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, i
             plan.level[levels] = windowed[i]
             levels += 1
         plan.traversal = "channels_last" if along_window != p.within_channel else "plain"
-    while levels < 3 and taken < f:
-        plan.level[levels] = free_axes[taken]
-        levels += 1
-        taken += 1
-    while taken < f:
-        plan.outer[plan.outers] = free_axes[taken]
-        plan.outers += 1
-        taken += 1
+    for i in range(taken, f):
+        if levels < 3:
+            plan.level[levels] = free_axes[i]
+            levels += 1
+        else:
+            plan.outer[plan.outers] = free_axes[i]
+            plan.outers += 1
 
 
 cdef int64_t whole_vectors(int64_t n) noexcept nogil:
@@ -332,11 +332,17 @@ cdef int64_t entries_of(const plan_t *plan, int64_t cells) noexcept nogil:
     return ceil_div(cells, plan.level[0].extent) if plan.joint else cells
 
 
-cdef int64_t margin(const plan_t *plan, const axis_t *axis, bint whole) noexcept nogil:
+cdef int64_t margin(const plan_t *plan, int which) noexcept nogil:
     """Room beside a level's outputs on each side: the window's zeros, or, where the level is cut, what is loaded."""
-    if whole:
+    cdef const axis_t *axis = &plan.level[which]
+    if plan.cuts[which] == 1:
         return max(axis.left, axis.right)
     return (2 if plan.backward else 1) * (axis.left + axis.right)
+
+
+cdef int64_t between(const plan_t *plan, int which, int64_t side) noexcept nogil:
+    """From one run of a level to the next: zeros that both share or, where the level is cut, a side of each."""
+    return side if plan.cuts[which] == 1 else 2 * side
 
 
 cdef void set_slab(plan_t *plan) noexcept nogil:
@@ -348,7 +354,7 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     t.part = plan.cut[3]
     for i in range(3):
         t.count[i] = plan.cut[i]
-        side[i] = margin(plan, &plan.level[i], plan.cuts[i] == 1)
+        side[i] = margin(plan, i)
     t.windows = 0
     t.pitch[0] = 1
     if plan.joint:
@@ -357,7 +363,7 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
         if plan.cuts[1] > 1:
             side[1] = t.count[0] * entries_of(plan, side[1])
         side[1] = whole_vectors(side[1])
-        t.pitch[2] = t.count[0] * t.count[1] + (side[1] if plan.cuts[1] == 1 else 2 * side[1])
+        t.pitch[2] = t.count[0] * t.count[1] + between(plan, 1, side[1])
         t.origin = side[1]
         t.size = t.origin + t.pitch[2] * t.count[2]
         t.windows = 1
@@ -365,11 +371,11 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
         t.window[0].left = plan.level[1].left
         t.window[0].right = plan.level[1].right
         return
-    # neighbouring rows share the zeros between them; rows of whole vectors begin at a vector
+    # rows of whole vectors begin at a vector
     if t.count[0] % VECTOR == 0:
         side[0] = whole_vectors(side[0])
-    t.pitch[1] = t.count[0] + (side[0] if plan.cuts[0] == 1 else 2 * side[0])
-    t.pitch[2] = (t.count[1] + side[1] if plan.cuts[1] == 1 else t.count[1] + 2 * side[1]) * t.pitch[1]
+    t.pitch[1] = t.count[0] + between(plan, 0, side[0])
+    t.pitch[2] = (t.count[1] + between(plan, 1, side[1])) * t.pitch[1]
     t.origin = side[0] + side[1] * t.pitch[1] + side[2] * t.pitch[2]
     t.size = t.origin + (t.count[2] + side[2]) * t.pitch[2] + side[1] * t.pitch[1] + side[0]
     for i in range(3):
@@ -404,7 +410,7 @@ cdef int64_t count_tiles(plan_t *plan) noexcept nogil:
 
 cdef bint too_much_scratch(plan_t *plan, int64_t most) noexcept nogil:
     set_slab(plan)
-    return kernels_of(plan).lrn_scratch(&plan.tile, plan.backward) > <size_t>most
+    return kernels_of(plan).lrn_scratch(&plan.tile) > <size_t>most
 
 
 cdef int64_t run_length(const plan_t *plan) noexcept nogil:
@@ -417,12 +423,12 @@ cdef int64_t times_as_long(const plan_t *plan) noexcept nogil:
     kept otherwise: the rest stays in the second-level cache, and memory likes long runs."""
     if not plan.streamed.windowed or plan.level[0].windowed or plan.level[1].windowed or plan.level[2].windowed:
         return 1
-    return 4 if plan.streamed.left + plan.streamed.right < CYNORM_SUM_DIRECT else 2
+    return 2 if wide(plan) else 4
 
 
 cdef void group_level(plan_t *plan, int which, int64_t length, int64_t others) noexcept nogil:
     """Stream along groups of a level's entries, where no window gives an axis to stream along."""
-    cdef int64_t groups, window, size = cynorm_itemsize(plan.tile.src.dtype), extent = plan.level[which].extent
+    cdef int64_t groups, window, size = plan.itemsize, extent = plan.level[which].extent
     cdef bint narrow = plan.level[0].left + plan.level[0].right < CYNORM_SUM_DIRECT
     cdef int i
     plan.streamed = plan.level[which]
@@ -493,7 +499,7 @@ cdef int64_t column_parts(plan_t *plan, int64_t planes) noexcept nogil:
 
 cdef int64_t line_of(const plan_t *plan) noexcept nogil:
     """Elements of a line."""
-    return LINE / cynorm_itemsize(plan.tile.src.dtype)
+    return LINE / plan.itemsize
 
 
 cdef bint wide(const plan_t *plan) noexcept nogil:
@@ -571,7 +577,7 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
 
 cdef bint transposes(const plan_t *plan) noexcept nogil:
     """Whether windows lie only along the stream, and tensors differ in order: kernels transpose one run a slab."""
-    cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype)
+    cdef int64_t itemsize = plan.itemsize
     cdef const axis_t *row = &plan.level[0]
     if (not plan.streamed.windowed or plan.tile.windows > 0 or plan.streamed.extent > CYNORM_TRANSPOSED_MOST
             or row.extent < VECTOR or plan.tile.y.data != NULL or plan.tile.omega.data != NULL):
@@ -583,9 +589,9 @@ cdef bint transposes(const plan_t *plan) noexcept nogil:
 cdef int64_t cut_to_copies(plan_t *plan) noexcept nogil:
     """Cut planes that kernels copy: to parts of as many rows as these take or, down to two windows, as scratch holds;
     to a line of channels, where these follow on in some tensor. Returns how many channels; 0 if nothing is copied."""
-    cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype), row = plan.level[0].extent * itemsize
+    cdef int64_t row = plan.level[0].extent * plan.itemsize
     cdef int64_t parts = ceil_div(plan.streamed.extent, max(1, CYNORM_COPIED_PLANE / row))
-    cdef int64_t planes = LINE / itemsize if contiguous(&plan.level[1], itemsize, OMEGA) else 1
+    cdef int64_t planes = line_of(plan) if contiguous(&plan.level[1], plan.itemsize, OMEGA) else 1
     set_cut(plan, 2, 1)
     while planes > 0:
         set_cut(plan, 1, planes)
@@ -655,7 +661,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
             c.tiles *= plan.cuts[i]
     cut_to_scratch(plan, SCRATCH_MOST if c.whole else SCRATCH)
     c.tiles = count_tiles(plan)     # scratch may have asked for more
-    if plan.overwritten < 0 and not plan.joint:
+    if plan.overwritten < 0:
         if c.tiles < plan.wanted and not (c.by_columns and plan.cached):
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], c.tiles), 4)
         if c.windows < 4 and c.tiles * plan.cuts[3] < plan.team:  # one for each thread
@@ -682,7 +688,7 @@ cdef bint volumes_serve(plan_t *plan) noexcept nogil:
     tensor, these loops are faster if at least half a line of channels is transposed at once, of whole volumes; or, if
     another tensor lies in planes, a quarter of a line."""
     cdef int taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
-    cdef int64_t itemsize = cynorm_itemsize(plan.tile.src.dtype), together = plan.cut[1] * itemsize
+    cdef int64_t itemsize = plan.itemsize, together = plan.cut[1] * itemsize
     if taken_by != CYNORM_LRN_VOLUMES and taken_by != CYNORM_LRN_COPIED or too_much_scratch(plan, SCRATCH_MOST):
         return False
     if taken_by == CYNORM_LRN_VOLUMES or not contiguous(&plan.level[1], itemsize, OMEGA):
@@ -715,11 +721,11 @@ cdef void make_plan_of(const cynorm_lrn *p, const cynorm_tensor *const *views, b
     t.grouped = -1
     t.far_lines = fetches_far_lines()
     t.src.dtype = views[SRC].dtype
+    plan.itemsize = cynorm_itemsize(views[SRC].dtype)
     t.k = p.k
     t.alpha = p.alpha
     t.beta = p.beta
-    choose_traversal(p, axes, count, cynorm_itemsize(views[SRC].dtype), views[Y] == NULL and views[OMEGA] == NULL,
-                     volumes, plan)
+    choose_traversal(p, axes, count, views[Y] == NULL and views[OMEGA] == NULL, volumes, plan)
     if plan.joint:
         channels = p.channels if p.channels else plan.level[0].extent * plan.level[1].extent
         t.missing = plan.level[1].extent * plan.level[0].extent - channels
@@ -796,7 +802,7 @@ cdef inline int64_t set_part(const plan_t *plan, cynorm_lrn_tile *t, int which, 
     """Set the tile to this part of a level; returns where the part begins."""
     cdef int64_t at = part * plan.cut[which], extent = plan.level[which].extent
     t.count[which] = min(plan.cut[which], extent - at)
-    if which == 0 and plan.cut[0] * cynorm_itemsize(t.src.dtype) >= LINE:
+    if which == 0 and plan.cut[0] * plan.itemsize >= LINE:
         t.before = at
         t.after = extent - at - t.count[0]
     if which == 1:
@@ -855,10 +861,7 @@ cdef void run_parts(const plan_t *plan, const cynorm_lrn_tile *whole, int which,
     while which >= 0 and not in_order(plan, which):
         which -= 1
     if which < 0:
-        if plan.backward:
-            kernels_of(plan).lrn_backward(whole)
-        else:
-            kernels_of(plan).lrn_forward(whole)
+        kernels_of(plan).lrn(whole)
         if plan.padding:
             clear_padding(plan, whole)
         return
@@ -963,7 +966,7 @@ cdef size_t scratch_of(const plan_t *plan) noexcept nogil:
         for i in range(3):
             if narrower >> i & 1:
                 set_part(plan, &t, i, plan.cuts[i] - 1)
-        most = max(most, kernels_of(plan).lrn_scratch(&t, plan.backward))
+        most = max(most, kernels_of(plan).lrn_scratch(&t))
     return most + <size_t>strips_bytes(plan)
 
 
@@ -1087,13 +1090,15 @@ cdef class Problem:
         return elements_of(&src) * real_size(src.dtype)
 
     def implementation(self, src):
-        cdef cynorm_tensor t
+        cdef cynorm_tensor t, d
         cdef plan_t plan
         cdef const cynorm_tensor *views[VIEWS]
         describe(src, "src", &t)
         self.check(&t, "src")
         memset(views, 0, sizeof(views))
-        views[SRC] = views[DST] = &t
+        d = t
+        d.data += LINE              # an address of its own, as that of a new array, which is not looked at
+        views[SRC], views[DST] = &t, &d
         plan.traversal = "empty"
         if total_bytes(&t) > 0:
             make_plan(&self.p, views, False, 1, &plan)

@@ -1,6 +1,9 @@
 # cython: language_level=3, cdivision=True
-from cynorm._types cimport CYNORM_F64, cynorm_tensor
+from cynorm._types cimport CYNORM_F32, CYNORM_F64, cynorm_tensor
 from libc.stdint cimport int64_t
+
+cdef enum:
+    ELEMENT_BITS = 56               # no machine has addresses for more elements
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=*)
 cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src)
@@ -37,8 +40,13 @@ cdef inline int64_t round_up(int64_t a, int64_t b) noexcept nogil:
     return ceil_div(a, b) * b
 
 
+cdef inline int real_of(int dtype) noexcept nogil:
+    """What a data type is computed in,"""
+    return CYNORM_F64 if dtype == CYNORM_F64 else CYNORM_F32
+
+
 cdef inline int64_t real_size(int dtype) noexcept nogil:
-    """Bytes of what a data type is computed in."""
+    """and its bytes."""
     return 8 if dtype == CYNORM_F64 else 4
 
 

@@ -22,7 +22,7 @@ from libc.string cimport memset
 
 cnp.import_array()
 
-cdef object MOST_ELEMENTS = 1 << 56  # no machine has addresses for more
+cdef object MOST_ELEMENTS = <int64_t>1 << ELEMENT_BITS
 cdef object MOST_INTERLEAVED = 1 << 20  # elements that are looked at one by one
 cdef int bfloat16_number = -1  # ml_dtypes' type number, once an array of it has been seen
 
@@ -109,10 +109,17 @@ cdef int dtype_code(object dtype, bint integers) except -1:
             code = code_of(np.empty(0, dtype))
     except (TypeError, ValueError, SyntaxError):  # NumPy knows none of this name
         pass
-    if code >= CYNORM_S8 and not (integers and code == CYNORM_S8):
-        allowed = f"NumPy's float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
-        raise TypeError(f"dtype must be {allowed}, got {str(dtype)!r}")
+    if not is_taken(code, integers):
+        raise TypeError(f"dtype must be NumPy's {taken(integers)}, got {str(dtype)!r}")
     return code
+
+
+cdef bint is_taken(int code, bint integers) noexcept:
+    return code < CYNORM_S8 or integers and code == CYNORM_S8
+
+
+cdef str taken(bint integers):
+    return f"float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
 
 
 cdef int describe_shape(object shape, object dtype, cynorm_tensor *t, bint integers=False) except -1:
@@ -147,18 +154,17 @@ cdef object real_dtype(int code):
 
 cdef object describe(object obj, str name, cynorm_tensor *t, bint integers=False):
     """Fill t from obj and return obj as an array (itself, where it is one); `integers` allows int8."""
-    cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
+    cdef cnp.ndarray a = as_array(obj, name, False)
     t.dtype = code_of(a)
-    if t.dtype >= CYNORM_S8 and not (integers and t.dtype == CYNORM_S8):
-        allowed = f"float32, float64, float16{', int8' if integers else ''} or bfloat16, in native byte order"
-        raise TypeError(f"{name} must be {allowed}, got {a.dtype!r}")
+    if not is_taken(t.dtype, integers):
+        raise TypeError(f"{name} must be {taken(integers)}, got {a.dtype!r}")
     return fill(t, a, name)
 
 
 cdef object describe_parameter(object obj, str name, cynorm_tensor *t, const cynorm_tensor *src):
     """Likewise from what goes with src: of reals, or of src's own dtype, unless that is int8."""
-    cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
-    cdef int real = CYNORM_F64 if src.dtype == CYNORM_F64 else CYNORM_F32
+    cdef cnp.ndarray a = as_array(obj, name, False)
+    cdef int real = real_of(src.dtype)
     if (isinstance(obj, (list, tuple)) or cnp.PyArray_NDIM(a) == 0) and a.dtype.kind in "if":  # Python's are of no size
         a = a.astype(real_dtype(src.dtype))
     t.dtype = code_of(a)
@@ -195,7 +201,7 @@ cdef object fill(cynorm_tensor *t, cnp.ndarray a, str name):
 
 cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm_tensor *t):
     """As `describe`, of what has src's shape and dtype."""
-    cdef cnp.ndarray a = obj if isinstance(obj, cnp.ndarray) else as_array(obj, name, False)
+    cdef cnp.ndarray a = as_array(obj, name, False)
     t.dtype = code_of(a)
     if t.dtype != src.dtype:
         native = "" if cnp.PyArray_ISNOTSWAPPED(a) else ", in native byte order"
@@ -208,8 +214,7 @@ cdef object describe_like(object obj, str name, const cynorm_tensor *src, cynorm
 
 cdef object output_array(object out, str name):
     """An array of the memory of `out` (itself, where it is one), which may be written to."""
-    if not isinstance(out, cnp.ndarray):
-        out = as_array(out, name, True)
+    out = as_array(out, name, True)
     if not cnp.PyArray_ISWRITEABLE(out):
         raise ValueError(f"{name} must be writable, got a read-only array")
     check_apart_itself(out, name)

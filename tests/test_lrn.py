@@ -1049,6 +1049,9 @@ def test_implementation(isa):
             ]
         blocked = np.zeros((2, 4, 8, 40, 16), dtype)
         assert names("nChw16c", blocked)[0] == f"lrn_across:blocked:{short}:{isa}"
+        # volumes of pixels of channels are transposed to planes, whatever a call in place would do
+        volumes = np.zeros((1, 16, 16, 16, 32), dtype)
+        assert names("NDHWC", volumes)[1] == f"lrn_within:plain:{short}:{isa}"
 
 
 @each_layout

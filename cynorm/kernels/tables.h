@@ -51,12 +51,11 @@ enum { CYNORM_TABLES = sizeof(cynorm_tables) / sizeof(cynorm_tables[0]) };
 
 /* ---- libgomp hangs in the child of a process that has used it: after such a fork, one thread ---- */
 
-#if defined(_WIN32)
 static int cynorm_threads_forbidden, cynorm_threads_used;
+#if defined(_WIN32)
 static void cynorm_watch_fork(void) {}
 #else
 #include <pthread.h>
-static int cynorm_threads_forbidden, cynorm_threads_used;
 static void cynorm_after_fork(void) { cynorm_threads_forbidden = cynorm_threads_used; }
 static void cynorm_watch_fork(void) { pthread_atfork(NULL, NULL, cynorm_after_fork); }
 #endif

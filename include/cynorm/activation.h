@@ -3,9 +3,9 @@
  * All are within 2.5 ulp and take any argument: infinities and NaN, results that overflow or are subnormal.
  */
 
-#if CYNORM_DOUBLE
 /* (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2] and (log2(1+f) - f/ln 2) / f^2 on [sqrt(1/2) - 1, sqrt(2) - 1],
  * near-minimax */
+#if CYNORM_DOUBLE
 static const real FN(exp_poly)[] = {
     0.5, 0.16666666666666669, 0.04166666666666667, 0.008333333333326025, 0.001388888888888367,
     0.00019841269875205077, 2.4801587325822283e-05, 2.75572549134867e-06, 2.7557273295539724e-07,

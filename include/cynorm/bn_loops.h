@@ -343,7 +343,7 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
                                      int64_t i, int64_t m, int half, uint64_t *bits, int ahead, int kept,
                                      int form, int gated, int dtype) {
     int64_t at = i * cynorm_itemsize(dtype);
-    const char *x = in->x + r * in->x_step + at, *g = in->g + r * in->g_step + at;
+    const char *x = in->x + r * in->x_step + at, *g = form != CYNORM_NORMALIZE ? in->g + r * in->g_step + at : NULL;
     int backward = form == CYNORM_GRADIENT || form == CYNORM_SCALE;
     vec y = {0};
     if (form != CYNORM_NORMALIZE) {

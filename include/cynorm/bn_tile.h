@@ -299,14 +299,13 @@ static inline int FN(between)(const cynorm_bn_tile *t, const cynorm_bn_view *v, 
            !FN(as_reals)(t) && FN(leaves_by_lines)(t, v);
 }
 
-#if !CYNORM_DOUBLE
 /* Coefficients in the order in which blocks of columns of bfloat16 take them, see half_of; `done`: they
  * are in that order already. */
 static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
     const int64_t whole = n / (2 * VL) * (2 * VL);
     for (int which = 0; which < 4; which++) {
         const real *from = l->coefficient[which];
-        real *to = s->halves[which];
+        real *to = (real *)s->halves[which];
         if (!from) continue;
         l->coefficient[which] = to;
         if (done) continue;
@@ -317,7 +316,6 @@ static void FN(halve)(line *l, scratch_t *s, int64_t n, int done) {
         memcpy(to + whole, from + whole, (size_t)(n - whole) * sizeof(real));
     }
 }
-#endif
 
 /* The results of rows, and of pairs of them. */
 static void FN(combine)(const cynorm_bn_tile *t, const line *given, const cynorm_bn_rows *rows, int form, int gated, int dtype) {
@@ -362,9 +360,7 @@ static void FN(combine_part)(const cynorm_bn_tile *t, scratch_t *s, const line *
         l.coefficient[which] = memcpy(rotated, c + from, (size_t)(n - from) * sizeof(real));
         memcpy(rotated + n - from, c, (size_t)from * sizeof(real));
     }
-#if !CYNORM_DOUBLE
     if (dtype == CYNORM_BF16) FN(halve)(&l, s, in.n, 0);
-#endif
     FN(combine)(t, &l, &in, form, gated, dtype);
 }
 
@@ -392,9 +388,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
     const int direct = FN(direct)(t, dst), add_direct = FN(direct)(t, diff_add);
     cynorm_bn_block b = FN(blocks)(t, most, !direct || !add_direct, dtype), summed = {0};
     if (beside) summed = FN(sum_blocks)(beside);
-#if !CYNORM_DOUBLE
     int64_t halved = -1; /* from which element on coefficients are in the order of halves */
-#endif
     while (cynorm_bn_next(t, &b)) {
         cynorm_bn_rows in;
         FN(input_rows)(&in, t, s, &v[backward ? CYNORM_BN_DIFF_DST : CYNORM_BN_ADD], &b, 0);
@@ -419,10 +413,8 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
             FN(combine_between)(t, s, l, in, form, gated, dtype);
             continue;
         }
-#if !CYNORM_DOUBLE
         const int64_t first = b.of * t->row + b.i;
         if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, first == halved), halved = first;
-#endif
         FN(combine)(t, &l, &in, form, gated, dtype);
         for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
             real *row = (real *)(l.out + r * l.step);

@@ -31,21 +31,16 @@
 
 /* double first: the sums of float are made in it */
 #define CYNORM_DOUBLE 1
-#define CYNORM_OPERATORS (CYNORM_KERNELS == 64)
 #include "real.h"
 #undef CYNORM_DOUBLE
-#undef CYNORM_OPERATORS
 #if CYNORM_KERNELS == 32
 #define CYNORM_DOUBLE 0
-#define CYNORM_OPERATORS 1
 #include "real.h"
 #undef CYNORM_DOUBLE
-#undef CYNORM_OPERATORS
 #endif
 
 #define CYNORM_REAL_KERNELS(suffix)                                                                                 \
-    {lrn_scratch_##suffix, lrn_taken_by_##suffix, lrn_forward_##suffix, lrn_backward_##suffix,                      \
-     lrn_plane_reach_##suffix,                                                                                      \
+    {lrn_scratch_##suffix, lrn_taken_by_##suffix, lrn_##suffix, lrn_plane_reach_##suffix,                           \
      bn_sums_bytes_##suffix, bn_sums_##suffix, bn_apply_##suffix,                                                   \
      bn_statistics_##suffix, bn_coefficients_##suffix, bn_gradients_##suffix,                                       \
      load_row_##suffix, store_row_##suffix}

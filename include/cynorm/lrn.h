@@ -103,16 +103,9 @@ CYNORM_INLINE void FN(sum_direct)(real *out, const real *const *p, int n, int64_
 
 /* out = the window sum of the n rows p[0] (latest) to p[n-1], n <= CYNORM_SUM_DIRECT */
 static void FN(sum_window)(real *out, const real *const *p, int64_t n, int64_t length) {
-    switch (n) {
-    case 1: FN(sum_direct)(out, p, 1, length); break;
-    case 2: FN(sum_direct)(out, p, 2, length); break;
-    case 3: FN(sum_direct)(out, p, 3, length); break;
-    case 4: FN(sum_direct)(out, p, 4, length); break;
-    case 5: FN(sum_direct)(out, p, 5, length); break;
-    case 6: FN(sum_direct)(out, p, 6, length); break;
-    case 7: FN(sum_direct)(out, p, 7, length); break;
-    case 8: FN(sum_direct)(out, p, 8, length); break;
-    }
+#define CASE(n) case n: FN(sum_direct)(out, p, n, length); break;
+    switch (n) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
+#undef CASE
 }
 
 /* out = p[0] + p[1] + ... in this order */
@@ -313,7 +306,7 @@ static void FN(move)(real *slab, const cynorm_lrn_tile *t, const cynorm_lrn_view
                          size, m->streamed};
         for (int i = 0; i < 3 && back && !ragged; i++)
             if (m->streamed == t->count[i] * m->stride[i])
-                s.axis[i].before = (v - t->begin) * t->count[i], s.axis[i].after = t->end - 1 - v;
+                s.axis[i].before = (v - t->begin) * t->count[i], s.axis[i].after = (t->end - 1 - v) * t->count[i];
         if (back) cynorm_unpack(&s, stage, FN(unpacked_rows)(t));
         else cynorm_pack(&s);
     }

@@ -11,7 +11,7 @@ enum {
  * transposed, as a rule. */
 static int FN(copyable)(const cynorm_lrn_tile *t) {
     const int64_t row = t->count[0] * cynorm_itemsize(t->dst.dtype);
-    if (t->windows && t->window[0].step > 1) return t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
+    if (FN(by_pixels)(t)) return t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
     if (t->windows) return (t->left || t->right) && t->part * row <= CYNORM_COPIED_PLANE;
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
@@ -83,7 +83,8 @@ static int FN(is_copied)(const cynorm_lrn_tile *t, int kind, int i) {
  * all of level 1, without such room; planes follow one another. */
 typedef struct { int64_t first, end, slab, entry, all; } copied_t;
 
-static copied_t FN(copied)(const cynorm_lrn_tile *t, int kind, int backward) {
+static copied_t FN(copied)(const cynorm_lrn_tile *t, int kind) {
+    const int backward = t->diff_dst.data != NULL;
     const int64_t row = t->count[0] * cynorm_itemsize(t->dst.dtype), around = kind == CYNORM_KIND_PLANES ? 0 : CYNORM_BLOCK_MOST;
     const int64_t reach = (1 + backward) * (around ? t->left + t->right : t->left) + around, most = t->part + 2 * reach;
     const int64_t slabs = most < t->extent ? most : t->extent;
@@ -94,12 +95,12 @@ static copied_t FN(copied)(const cynorm_lrn_tile *t, int kind, int backward) {
     return c;
 }
 
-static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t, int backward) {
+static size_t FN(lrn_scratch)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
     int64_t bytes = FN(is_copied)(t, kind, CYNORM_LRN_DST) ? cynorm_unpack_bytes(0) : 0;
     for (int i = 0; i < CYNORM_LRN_OPERANDS; i++)
-        if (FN(is_copied)(t, kind, i)) bytes += FN(copied)(t, kind, backward).all;
-    return (size_t)bytes + FN(kinds)[kind].scratch(t, backward);
+        if (FN(is_copied)(t, kind, i)) bytes += FN(copied)(t, kind).all;
+    return (size_t)bytes + FN(kinds)[kind].scratch(t, t->diff_dst.data != NULL);
 }
 
 /* Slabs [begin, end) of an operand, elements [-before, count) of each, as it lies in memory and in scratch. */
@@ -115,10 +116,10 @@ static cynorm_slab FN(copied_slab)(const cynorm_lrn_tile *t, const copied_t *c, 
 
 /* The tile, with those operands in scratch whose rows are not contiguous, transposed there and back: its `kind` stays, as some
  * kinds leave the line between two tiles to the next tile. */
-static void FN(lrn_copied)(const cynorm_lrn_tile *t, int kind, int backward) {
+static void FN(lrn_copied)(const cynorm_lrn_tile *t, int kind) {
     cynorm_lrn_tile u = *t;
     const int64_t size = cynorm_itemsize(t->dst.dtype);
-    const copied_t c = FN(copied)(t, kind, backward);
+    const copied_t c = FN(copied)(t, kind);
     char *free = t->scratch, *stage = free;
     if (FN(is_copied)(t, kind, CYNORM_LRN_DST)) free += cynorm_unpack_bytes(0), u.streaming = 0;
     for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
@@ -130,26 +131,24 @@ static void FN(lrn_copied)(const cynorm_lrn_tile *t, int kind, int backward) {
         free += c.all;
     }
     u.scratch = free;
-    FN(kinds)[kind].run(&u, backward);
+    FN(kinds)[kind].run(&u, t->diff_dst.data != NULL);
     if (!FN(is_copied)(t, kind, CYNORM_LRN_DST)) return;
     cynorm_slab slab = FN(copied_slab)(t, &c, &t->dst, u.dst.data + t->begin * c.slab, 0, t->begin, t->end);
     cynorm_unpack(&slab, t->streaming ? stage : NULL, 0);
 }
 
-static void FN(lrn)(const cynorm_lrn_tile *t, int backward) {
+/* Forward or, where there is diff_dst, backward. */
+static void FN(lrn)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
     if (kind == CYNORM_KIND_ANY || FN(plain)(t) || !FN(copyable)(t)) {
-        FN(kinds)[kind].run(t, backward);
+        FN(kinds)[kind].run(t, t->diff_dst.data != NULL);
         return;
     }
     cynorm_lrn_tile u = *t;
     u.count[2] = 1;
     for (int64_t i2 = 0; i2 < t->count[2]; i2++) {
-        FN(lrn_copied)(&u, kind, backward);
+        FN(lrn_copied)(&u, kind);
         for (int i = 0; i < CYNORM_LRN_OPERANDS; i++)
             if (u.view[i].data) u.view[i].data += u.view[i].stride[2];
     }
 }
-
-static void FN(lrn_forward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 0); }
-static void FN(lrn_backward)(const cynorm_lrn_tile *t) { FN(lrn)(t, 1); }

@@ -32,7 +32,8 @@ static void FN(columns_across)(const column_t *given, const column_loop *loop) {
 static void FN(run_columns)(const cynorm_lrn_tile *t, int backward, int64_t src_at, int64_t diff_at, int64_t dst_at) {
     const int64_t reach = t->left, all = (1 + backward) * reach, least = t->begin - all, most = t->end + all;
     const int64_t size = cynorm_itemsize(t->src.dtype);
-    column_t b = {.src = t->src.data + src_at, .diff_dst = t->diff_dst.data + diff_at, .dst = t->dst.data + dst_at,
+    column_t b = {.src = t->src.data + src_at, .diff_dst = backward ? t->diff_dst.data + diff_at : t->src.data,
+                  .dst = t->dst.data + dst_at,
                   .src_step = t->src.streamed, .diff_step = t->diff_dst.streamed, .dst_step = t->dst.streamed,
                   .row = t->count[0] * size, .size = size, .first = least < 0 ? 0 : least,
                   .end = most < t->extent ? most : t->extent, .finish = {t->begin, t->end}, .q = FN(coefficients_of)(t),

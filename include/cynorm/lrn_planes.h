@@ -191,8 +191,7 @@ static __attribute__((noinline)) void FN(put_piece)(plane_t *p, char *dst, vec v
 /* `pieces` is what waits from run to run; p is a copy, to which nothing is stored. */
 CYNORM_INLINE void FN(plane_finish)(plane_t *pieces, const plane_t *p, int dtype, int reach, int kind,
                                     int backward) {
-    const int64_t size = cynorm_itemsize(dtype), line = 64 / size, whole = !((intptr_t)p->dst & (size - 1));
-    const int64_t head = whole ? (-(intptr_t)p->dst & 63) / size : 0;
+    const int64_t size = cynorm_itemsize(dtype), line = 64 / size, head = (-(intptr_t)p->dst & 63) / size;
     const int64_t lines = line < 2 * VL ? 2 * VL : line; /* so many that powers go two by two */
     vec omega[2] = {{0}}, next[2] = {{0}}, out[CYNORM_DOUBLE ? 16 / VL : 32 / VL];
     int64_t i = 0;
@@ -298,8 +297,8 @@ static void (*const FN(plane_columns_of)[CYNORM_PLANE_REACH])(plane_t *) = {
 /* ---- tiles ---- */
 
 /* Elements from one cell of a window along a row to the next, and of a row. */
-static int64_t FN(plane_apart)(const cynorm_lrn_tile *t) { return t->window[0].step > 1 ? t->count[0] : 1; }
-static int64_t FN(plane_width)(const cynorm_lrn_tile *t) { return t->count[0] * (t->window[0].step > 1 ? t->count[1] : 1); }
+static int64_t FN(plane_apart)(const cynorm_lrn_tile *t) { return FN(by_pixels)(t) ? t->count[0] : 1; }
+static int64_t FN(plane_width)(const cynorm_lrn_tile *t) { return t->count[0] * (FN(by_pixels)(t) ? t->count[1] : 1); }
 /* Whether rows of pixels, whose channels follow on, are faster as rows of a plane than by vectors of channels: where vectors are
  * half empty, or the ends of rows are much of the work, up to what scratch holds; where less so, in the caches. */
 static int FN(pixels_as_rows)(const cynorm_lrn_tile *t) {

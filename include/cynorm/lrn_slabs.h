@@ -57,7 +57,7 @@ typedef struct {
 
 /* The window sums of a vector of each slab, from its cells and what is kept. With n - 1 = q B + r, windows begin q blocks
  * before this one, those of the first r slabs one earlier; r is a constant. */
-CYNORM_INLINE void FN(sums_by_blocks)(const slab_sums *s, int64_t vector, const vec *cell, vec *sum, int r) {
+CYNORM_INLINE void FN(block_sums_at)(const slab_sums *s, int64_t vector, const vec *cell, vec *sum, int r) {
     const int64_t at = vector * s->pitch, q = (s->n - 1) / CYNORM_SLABS;
     vec beginning[CYNORM_SLABS], end[CYNORM_SLABS]; /* to slab j, and from it */
     EACH_SLAB beginning[j] = end[j] = cell[j];
@@ -131,9 +131,9 @@ static void FN(turn_blocks)(slab_sums *s) {
 }
 
 /* The window sums of a vector of each slab; low is n mod B of a tree, else n - 1 mod B. */
-CYNORM_INLINE void FN(sum_column)(const slab_sums *s, int64_t vector, vec *cell, vec *sum, int tree, int low) {
+CYNORM_INLINE void FN(window_sums_at)(const slab_sums *s, int64_t vector, vec *cell, vec *sum, int tree, int low) {
     if (tree) FN(sum_slabs_at)(s, vector, cell, sum, low);
-    else FN(sums_by_blocks)(s, vector, cell, sum, low);
+    else FN(block_sums_at)(s, vector, cell, sum, low);
 }
 
 /* Window sums of a strip's `vectors` from element i on; of n lanes. */
@@ -147,7 +147,7 @@ CYNORM_INLINE void FN(sum_squares)(slabs_t *b, int64_t i, int64_t vectors, int64
             cell[j] = FN(get)(b->newest[j] + at, dtype, n);
             cell[j] *= cell[j];
         }
-        FN(sum_column)(&s, i / VL + v, cell, sum, tree, low);
+        FN(window_sums_at)(&s, i / VL + v, cell, sum, tree, low);
         EACH_SLAB FN(store)(b->strip[j] + v * VL, sum[j]);
     }
 }
@@ -159,7 +159,7 @@ CYNORM_INLINE void FN(sum_strip)(const slab_sums *given, real *cells, int64_t pi
     for (int64_t v = 0; v < vectors; v++) {
         vec cell[CYNORM_SLABS], sum[CYNORM_SLABS];
         EACH_SLAB cell[j] = FN(load)(cells + j * pitch + v * VL);
-        FN(sum_column)(&s, i / VL + v, cell, sum, tree, low);
+        FN(window_sums_at)(&s, i / VL + v, cell, sum, tree, low);
         EACH_SLAB FN(store)(cells + j * pitch + v * VL, sum[j]);
     }
 }

@@ -3,22 +3,12 @@
 /* ---- what differs between instruction sets; min and max give the second operand if either is a NaN, so that clip keeps a
  * NaN; CYNORM_ESTIMATES: the bits that estimates have at least, or 0 ---- */
 
-#if CYNORM_VBYTES == 64
-#if CYNORM_DOUBLE
+#if defined(__SSE2__)
+#if CYNORM_DOUBLE && CYNORM_VBYTES == 64
 #define CYNORM_MM(op) _mm512_##op##_pd
-#else
+#elif CYNORM_VBYTES == 64
 #define CYNORM_MM(op) _mm512_##op##_ps
-#endif
-static inline vec FN(fma)(vec a, vec b, vec c) { return (vec)CYNORM_MM(fmadd)(a, b, c); }
-static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
-static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt14)(x); }
-static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp14)(x); }
-static inline vec FN(larger)(vec x, vec y) { return (vec)CYNORM_MM(max)(x, y); }
-static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
-#undef CYNORM_MM
-#define CYNORM_ESTIMATES 14
-#elif defined(__SSE2__)
-#if CYNORM_DOUBLE && CYNORM_VBYTES == 32
+#elif CYNORM_DOUBLE && CYNORM_VBYTES == 32
 #define CYNORM_MM(op) _mm256_##op##_pd
 #elif CYNORM_DOUBLE
 #define CYNORM_MM(op) _mm_##op##_pd
@@ -35,7 +25,11 @@ static inline vec FN(fma)(vec a, vec b, vec c) { return a * b + c; }
 static inline vec FN(sqrt)(vec x) { return (vec)CYNORM_MM(sqrt)(x); }
 static inline vec FN(larger)(vec x, vec y) { return (vec)CYNORM_MM(max)(x, y); }
 static inline vec FN(clip)(vec x, vec low, vec high) { return (vec)CYNORM_MM(min)(high, CYNORM_MM(max)(low, x)); }
-#if CYNORM_DOUBLE || !defined(__FMA__) /* without FMA, the residual of an estimate is not worth having */
+#if CYNORM_VBYTES == 64
+static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt14)(x); }
+static inline vec FN(reciprocal_estimate)(vec x) { return (vec)CYNORM_MM(rcp14)(x); }
+#define CYNORM_ESTIMATES 14
+#elif CYNORM_DOUBLE || !defined(__FMA__) /* without FMA, the residual of an estimate is not worth having */
 #define CYNORM_ESTIMATES 0
 #else
 static inline vec FN(rsqrt_estimate)(vec x) { return (vec)CYNORM_MM(rsqrt)(x); }
@@ -246,8 +240,9 @@ static inline vec FN(polynomial)(vec x, const real *c, int degree) {
     return FN(fma)(x, y[(degree - 1) & 1], y[degree & 1]);
 }
 
+/* log2(1+z) / z on [-0.0333, 0.0333], of float on [-1/16, 1/16], and (2^r - 1) / r on [-1/2, 1/2], near-minimax, the former of the
+ * error times z */
 #if CYNORM_DOUBLE
-/* log2(1+z) / z on [-0.0333, 0.0333] and (2^r - 1) / r on [-1/2, 1/2], near-minimax, the former of the error times z */
 static const real FN(log2_poly)[] = {
     1.4426950408889634, -0.7213475204444684, 0.4808983469630793, -0.36067376034642984, 0.2885390081258099,
     -0.2404488236817214, 0.20609906750444063, -0.18072076430426914, 0.16063564087541854};

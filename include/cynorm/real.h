@@ -1,5 +1,5 @@
-/* One pass of the kernel templates for one compute type, with the operators or without; kernels.h includes this for float and for
- * double. */
+/* One pass of the kernel templates for one compute type, with the operators or, in double for the sums of float, without;
+ * kernels.h includes this for float and for double. */
 
 /* CYNORM_TYPES: the storage types that are computed in it; whatever is compiled for each goes by this list. */
 #if CYNORM_DOUBLE
@@ -30,7 +30,7 @@
 #if CYNORM_DOUBLE
 #include "bn_exact.h"
 #endif
-#if CYNORM_OPERATORS
+#if !CYNORM_DOUBLE || CYNORM_KERNELS == 64
 #include "activation.h"
 #include "lrn.h"
 #include "lrn_window.h"

@@ -127,10 +127,9 @@ typedef struct {
 /* ---- the table each instruction set exports; an index of 0 computes in float, 1 in double ---- */
 
 typedef struct {
-    size_t (*lrn_scratch)(const cynorm_lrn_tile *, int backward);
-    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* CYNORM_LRN_COLUMNS, _CHANNELS, _COPIED or 0 */
-    void (*lrn_forward)(const cynorm_lrn_tile *);
-    void (*lrn_backward)(const cynorm_lrn_tile *);
+    size_t (*lrn_scratch)(const cynorm_lrn_tile *);
+    int (*lrn_taken_by)(const cynorm_lrn_tile *); /* one of CYNORM_LRN_COLUMNS to CYNORM_LRN_VOLUMES, or 0 */
+    void (*lrn)(const cynorm_lrn_tile *);         /* forward or, where there is diff_dst, backward */
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */
     int64_t (*bn_sums_bytes)(int kept_inner, int64_t n);
     void (*bn_sums)(const cynorm_bn_tile *);

@@ -130,12 +130,14 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
     }
 }
 
+static inline int64_t cynorm_distance(int64_t stride) { return stride < 0 ? -stride : stride; }
+
 /* Fewer columns than a lane, in rows at most a lane apart: a lane of each row is read, but not of rows that have no other behind
  * them where that lane ends. */
 CYNORM_INLINE void cynorm_split_rows(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,
                                      int size) {
     const int n = CYNORM_VBYTES / size;
-    const int64_t apart = from_step < 0 ? -from_step : from_step, over = (CYNORM_LANE - columns * size + apart - 1) / apart;
+    const int64_t apart = cynorm_distance(from_step), over = (CYNORM_LANE - columns * size + apart - 1) / apart;
     const int64_t first = from_step > 0 ? 0 : over < rows ? over : rows, whole = from_step < 0 ? rows : rows - over;
     int64_t r = first;
     for (; r + n <= whole; r += n)
@@ -187,8 +189,8 @@ CYNORM_NARROW(join, 2)
 CYNORM_NARROW(join, 4)
 #undef CYNORM_NARROW
 
-/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart. What lies `ahead` of
- * the reads is prefetched, unless `ahead` is 0. */
+/* to[c][r] = from[r][c]: the elements of a row follow on, both here and there; rows are a step apart. The first prefetches what
+ * lies `ahead` of its reads, unless that is 0. */
 typedef void cynorm_transposition(ARGUMENTS, int64_t size);
 
 /* 16 bytes of each, or more. */
@@ -222,7 +224,6 @@ typedef struct {
     int64_t size, next; /* bytes of an element; from this slab of memory to the next */
 } cynorm_slab;
 
-static inline int64_t cynorm_distance(int64_t stride) { return stride < 0 ? -stride : stride; }
 
 static inline int cynorm_is_single(const cynorm_axis *a) { return a->n + a->before + a->after == 1; }
 

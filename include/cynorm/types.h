@@ -111,6 +111,17 @@ static inline vec FN(every_other)(vec a, vec b, int odd) {
 #endif
 }
 
+/* Lanes of two vectors, those of the second being VL and more: of constant numbers one instruction. */
+CYNORM_INLINE vec FN(lanes_of)(vec first, vec second, ivec lane) {
+#ifdef __clang__ /* which makes one shuffle of these */
+    vec out;
+    for (int i = 0; i < VL; i++) out[i] = lane[i] < VL ? first[lane[i]] : second[lane[i] - VL];
+    return out;
+#else
+    return __builtin_shuffle(first, second, lane);
+#endif
+}
+
 #if CYNORM_DOUBLE
 
 /* From even and odd elements, the first or the second vector of all elements in order. */
@@ -316,7 +327,6 @@ static inline void FN(store_s8)(void *p, vec v) {
 
 /* ---- one vector of any storage but int8, or its first n elements; dtype is a constant where these are inlined ---- */
 
-#if CYNORM_VBYTES >= 32
 #if CYNORM_VBYTES == 64
 static inline vec FN(masked_load)(const char *p, int64_t n) {
 #if CYNORM_DOUBLE
@@ -333,7 +343,7 @@ static inline void FN(masked_store)(char *p, int64_t n, vec v) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
 #endif
 }
-#else
+#elif CYNORM_VBYTES == 32
 static inline vec FN(masked_load)(const char *p, int64_t n) {
 #if CYNORM_DOUBLE
     return (vec)_mm256_maskload_pd((const double *)p, (__m256i)FN(first)(n));
@@ -364,7 +374,6 @@ static inline void FN(masked_store)(char *p, int64_t n, vec v) {
     if (n & 1) _mm_store_ss((float *)p, left);
 #endif
 }
-#endif
 #endif
 
 CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
@@ -427,17 +436,6 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
     } else if (n < VL) {
         memcpy(p, part, (size_t)(n * cynorm_itemsize(dtype)));
     }
-}
-
-/* Lanes of two vectors, those of the second being VL and more: of constant numbers one instruction. */
-CYNORM_INLINE vec FN(lanes_of)(vec first, vec second, ivec lane) {
-#ifdef __clang__ /* which makes one shuffle of these */
-    vec out;
-    for (int i = 0; i < VL; i++) out[i] = lane[i] < VL ? first[lane[i]] : second[lane[i] - VL];
-    return out;
-#else
-    return __builtin_shuffle(first, second, lane);
-#endif
 }
 
 /* The same of reals. */
@@ -564,7 +562,7 @@ CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming)
 /* ---- rows: n elements of storage, `stride` bytes apart <-> n contiguous reals of scratch ---- */
 
 /* Whole vectors, then a part; lanes of scratch past n, up to the end of its vector, become zero. */
-#define CYNORM_ROWS_OF(T, bytes)                                                                     \
+#define CYNORM_ROWS_OF(D, T, bytes)                                                                  \
     static void FN(load_row_##T)(real *dst, const char *src, int64_t n, int64_t stride) {            \
         char part[VL * bytes];                                                                       \
         int64_t i = 0;                                                                               \
@@ -589,38 +587,24 @@ CYNORM_INLINE void FN(put_line)(char *p, const vec *v, int dtype, int streaming)
         }                                                                                            \
     }
 
+/* of all that rows are converted from and to */
 #if CYNORM_DOUBLE
-CYNORM_ROWS_OF(f64, 8)
+#define CYNORM_ROW_TYPES(each) each(F64, f64, 8)
 #else
-CYNORM_ROWS_OF(f32, 4)
-CYNORM_ROWS_OF(f16, 2)
-CYNORM_ROWS_OF(bf16, 2)
-CYNORM_ROWS_OF(s8, 1)
+#define CYNORM_ROW_TYPES(each) each(F32, f32, 4) each(F16, f16, 2) each(BF16, bf16, 2) each(S8, s8, 1)
 #endif
+CYNORM_ROW_TYPES(CYNORM_ROWS_OF)
 #undef CYNORM_ROWS_OF
 
 static inline void FN(load_row)(void *dst, const char *src, int dtype, int64_t n, int64_t stride) {
-    switch (dtype) {
-#if CYNORM_DOUBLE
-    case CYNORM_F64: FN(load_row_f64)(dst, src, n, stride); break;
-#else
-    case CYNORM_F32: FN(load_row_f32)(dst, src, n, stride); break;
-    case CYNORM_F16: FN(load_row_f16)(dst, src, n, stride); break;
-    case CYNORM_BF16: FN(load_row_bf16)(dst, src, n, stride); break;
-    case CYNORM_S8: FN(load_row_s8)(dst, src, n, stride); break;
-#endif
-    }
+#define CASE(D, T, bytes) case CYNORM_##D: FN(load_row_##T)(dst, src, n, stride); break;
+    switch (dtype) { CYNORM_ROW_TYPES(CASE) }
+#undef CASE
 }
 
 static inline void FN(store_row)(char *dst, const void *src, int dtype, int64_t n, int64_t stride) {
-    switch (dtype) {
-#if CYNORM_DOUBLE
-    case CYNORM_F64: FN(store_row_f64)(dst, src, n, stride); break;
-#else
-    case CYNORM_F32: FN(store_row_f32)(dst, src, n, stride); break;
-    case CYNORM_F16: FN(store_row_f16)(dst, src, n, stride); break;
-    case CYNORM_BF16: FN(store_row_bf16)(dst, src, n, stride); break;
-    case CYNORM_S8: FN(store_row_s8)(dst, src, n, stride); break;
-#endif
-    }
+#define CASE(D, T, bytes) case CYNORM_##D: FN(store_row_##T)(dst, src, n, stride); break;
+    switch (dtype) { CYNORM_ROW_TYPES(CASE) }
+#undef CASE
 }
+#undef CYNORM_ROW_TYPES
