@@ -33,6 +33,7 @@ import numpy as np
 from cython.parallel cimport parallel
 
 from cynorm._dispatch import isa
+from cynorm._messages import shown
 
 from cynorm._dispatch cimport fetches_far_lines, kernels, requested_threads, team_size
 from cynorm._interop cimport as_array
@@ -1268,6 +1269,13 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
 
 # ---- Python ----
 
+cdef int refuse_running(str name, object given, str which) except -1:
+    if given is not None:
+        raise TypeError(f"{name} must be None in inference, which takes running statistics as its {which} "
+                        f"and updates none, got {shown(given)}")
+    return 0
+
+
 cdef class Problem:
     """A batch normalization's parameters as the kernels take them."""
 
@@ -1566,6 +1574,8 @@ cdef class Problem:
             mean = self.output(out_mean, "out_mean", None, &x, reduced, &t[MEAN])
             variance = self.output(out_variance, "out_variance", None, &x, reduced, &t[VARIANCE])
         else:
+            refuse_running("running_mean", running_mean, "mean")
+            refuse_running("running_variance", running_variance, "variance")
             call.reduced = (1 << x.ndim) - 1
             constant = &call.reduced
             mean = self.parameter(mean, "mean", &x, reduced, &t[MEAN], constant)

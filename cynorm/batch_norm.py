@@ -323,6 +323,8 @@ class BatchNorm(Immutable):
         add: Tensor | None = None,
         out: Out | None = None,
         workspace: Workspace | None = None,
+        running_mean: None = None,
+        running_variance: None = None,
         num_threads: int | None = None,
     ) -> Out:
         """Normalize src with given statistics.
@@ -342,6 +344,8 @@ class BatchNorm(Immutable):
         workspace : Workspace, optional
             Keeps what `backward_inference` needs: for ReLU one bit per element, for other activations the value before
             the activation. Nothing for int8, which has no backward.
+        running_mean, running_variance : None
+            Running statistics are given as `mean` and `variance`; only `forward_training` updates any.
         num_threads
             As in `forward_training`.
 
@@ -364,8 +368,8 @@ class BatchNorm(Immutable):
         >>> bn.forward_inference(np.float32([[3, 5]]), np.float32([1, 1]), np.float32([4, 16])).tolist()
         [[1.0, 1.0]]
         """
-        return self._problem.forward(self, False, src, mean, variance, scale, shift, add, out, workspace, None, None, 0.0, False,
-                                     num_threads)[0]
+        return self._problem.forward(self, False, src, mean, variance, scale, shift, add, out, workspace,
+                                     running_mean, running_variance, 0.0, False, num_threads)[0]
 
     def backward_training(
         self,
@@ -673,6 +677,8 @@ def batch_norm_inference(
     add: Tensor | None = None,
     out: Out | None = None,
     workspace: Workspace | None = None,
+    running_mean: None = None,
+    running_variance: None = None,
     num_threads: int | None = None,
 ) -> Out:
     """`BatchNorm(...).forward_inference(src, mean, variance, ...)` in one call.
@@ -687,7 +693,7 @@ def batch_norm_inference(
     """
     bn = BatchNorm(epsilon=epsilon, layout=layout, axes=axes, channels=channels, activation=activation)
     return bn.forward_inference(src, mean, variance, scale, shift, add=add, out=out, workspace=workspace,
-                                num_threads=num_threads)
+                                running_mean=running_mean, running_variance=running_variance, num_threads=num_threads)
 
 
 @documented(BatchNorm, BatchNorm.backward_inference)

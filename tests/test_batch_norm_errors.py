@@ -609,12 +609,13 @@ def test_momentum():
 
 def test_running_statistics_are_for_training():
     """Inference is given statistics and updates none."""
-    bn = cynorm.BatchNorm()
-    refuses(
-        TypeError,
-        "running_mean",
-        call=lambda: bn.forward_inference(array(), vector(), vector(), running_mean=vector()),
-    )
+    bn, out = cynorm.BatchNorm(), array(fill=7)
+    for name in ("mean", "variance"):
+        given = {f"running_{name}": vector(fill=7)}
+        for call in bn.forward_inference, cynorm.batch_norm_inference:
+            refuses(TypeError, f"running_{name} must be None in inference", f"as its {name}", "got array",
+                    call=lambda call=call, given=given: call(array(), vector(), vector(), out=out, **given))  # fmt: skip
+    assert (out == 7).all()
 
 
 @pytest.mark.parametrize("num_threads", [0, -1, 2.0, "2", True], ids=repr)
