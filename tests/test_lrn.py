@@ -228,7 +228,8 @@ def test_every_channel_count(channels, layout, region):
 def test_extents_of_one_in_any_order(layout, region):
     """NumPy gives an axis of one entry whatever stride, among them that of adjacent elements."""
     lrn = cynorm.LRN(5, 1.0, layout=layout, region=region)
-    for extents in itertools.product((1, 20), repeat=2 + reference.spatial_ndim(layout)):
+    axes = 2 + reference.spatial_ndim(layout)
+    for extents in itertools.product((1, 20 if axes < 5 else 10), repeat=axes):
         shape = (*extents, reference.block_size(layout)) if reference.block_size(layout) else extents
         src, diff_dst = np.random.default_rng(0).standard_normal((2, *shape), np.float32)
         as_fortran = [np.asfortranarray(array) for array in (src, diff_dst)]
