@@ -34,6 +34,8 @@ def cases():
         yield Case(f"--bnorm --dt={dt} --tag={tag} --flags=CHR --dir={direction} {SHAPES[0]}")
     for tag, training in itertools.product((*LAYOUTS, "aBx16b"), (INFERENCE, *TRAINING)):
         yield Case(f"--bnorm --tag={tag} {training} mb1ic64ih56")
+    for tag, flags, images in itertools.product(LAYOUTS, ("GCH", "GCHR"), (1, 16)):
+        yield Case(f"--bnorm --dt=s8 --tag={tag} --flags={flags} --dir=FWD_I mb{images}ic64ih56")
     for tag, training, shape in itertools.product((*LAYOUTS, "aBx16b"), TRAINING, MANY_CHANNELS):
         yield Case(f"--bnorm --tag={tag} {training} {shape}")
     for tag, training in itertools.product(LAYOUTS, (INFERENCE, *TRAINING)):

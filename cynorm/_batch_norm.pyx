@@ -1225,7 +1225,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
     """`valid`: how many channels of the last block there are, if not all. -1 where memory cannot be had."""
     cdef plan_t plan
     cdef state_t s
-    cdef bint forward = call.kind in (FORWARD_TRAINING, FORWARD_INFERENCE)
+    cdef bint forward = call.kind in (FORWARD_TRAINING, FORWARD_INFERENCE), few
     cdef int64_t nbytes = total_bytes(call.data[CYNORM_BN_SRC])
     cdef char *memory
     cdef char *sums = NULL
@@ -1255,7 +1255,9 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
                 free(memory)
                 return -1
             s.sums = <char *>aligned(sums)
-        status = run_plan(&s, team_size(num_threads, nbytes))
+        # of floats, inference does so little with a byte that a second thread takes twice as many to be worth it
+        few = call.kind == FORWARD_INFERENCE and plan.itemsize > 1
+        status = run_plan(&s, team_size(num_threads, nbytes / 2 if few else nbytes))
         free(sums)
     if valid and not plan.padding:
         zero_padding(call.data[CYNORM_BN_DST], valid)

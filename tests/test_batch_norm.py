@@ -895,6 +895,46 @@ def test_int8_inference(layout, relu):
     assert (np.abs(got) == 128).any() or relu
 
 
+@given(
+    st.tuples(*(st.integers(1, most) for most in (3, 150, 9, 40))), st.lists(orders(4), min_size=3, max_size=3),
+    st.sampled_from([None, "relu"]), st.booleans(), st.sampled_from([0.01, 1.0, 1e10]),
+)  # fmt: skip
+def test_int8_of_any_shape(shape, memories, activation, adds, gain):
+    """What no integer is near saturates; NaN, of a channel whose scale is none or infinite, is 0."""
+    rng = np.random.default_rng(0)
+    arrays = rng.integers(-128, 128, (3, *shape)).astype(np.int8)
+    src, add, out = (place(array, memory)[0] for array, memory in zip(arrays, memories, strict=True))
+    mean, variance, scale, shift = rng.uniform(1, 3, (4, 1, shape[1], 1, 1)).astype(np.float32)
+    scale *= rng.choice(np.float32([gain, -gain]), scale.shape)
+    scale[0, ::7], shift[0, ::5] = np.nan, np.inf
+    bn = cynorm.BatchNorm(axes=(0, 2, 3), activation=activation)
+    bn.forward_inference(src, mean, variance, scale, shift, add=add if adds else None, out=out)
+    with np.errstate(invalid="ignore"):
+        value, magnitude = reference.batch_norm_apply(
+            arrays[0], mean, variance, scale, shift, add=arrays[1] if adds else 0.0
+        )
+    if activation:
+        value = np.where(value <= 0, 0, value)
+    allowed = 0.5 + 4 * ulp(np.where(np.isfinite(magnitude), magnitude, 0), FLOAT32)
+    near = np.abs(out - np.clip(value, -128, 127)) <= allowed
+    assert (near | np.isnan(value) & (out == 0)).all()
+
+
+@pytest.mark.parametrize("layout, shape", [("NCHW", (16, 64, 112, 113)), ("NHWC", (16, 112, 113, 64)), ("NHWC", (16, 70, 71, 163))])
+@pytest.mark.parametrize("activation", [None, "relu", "tanh"])
+def test_int8_past_the_cache(layout, shape, activation):
+    """As image by image in the cache, wherever lines of dst begin."""
+    rng = np.random.default_rng(0)
+    src = rng.integers(-128, 128, shape).astype(np.int8)
+    parameters = rng.uniform(1, 30, (4, shape[layout.index("C")])).astype(np.float32)
+    bn = cynorm.BatchNorm(layout=layout, activation=activation)
+    expected = np.concatenate([bn.forward_inference(src[i : i + 1], *parameters) for i in range(len(src))])
+    for offset in 0, 1, 16:
+        out, room = place(np.zeros_like(src), Memory(range(4), (1,) * 4, offset))
+        bn.forward_inference(src, *parameters, out=out)
+        assert_same_bits(take(out, room), expected)
+
+
 def test_int8_rounds_half_to_even():
     src = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256)
     one = np.ones(1, np.float32)

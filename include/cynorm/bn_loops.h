@@ -362,7 +362,7 @@ CYNORM_INLINE vec FN(combine_vector)(const line *l, const cynorm_bn_rows *in, co
     if (backward) y *= c[CYNORM_GAIN];
     if (!backward && gated) {
         if (l->mask) *bits = FN(mask_bits)(y > 0) & ((1u << m) - 1);
-        y = FN(select)(y <= 0, (vec){0}, y);
+        y = dtype == CYNORM_S8 ? FN(larger)(y, (vec){0}) : FN(select)(y <= 0, (vec){0}, y); /* of int8, NaN will be 0 */
     }
     return y;
 }
@@ -391,11 +391,15 @@ CYNORM_INLINE void FN(combine_columns)(const line *l, const cynorm_bn_rows *in, 
         }
 #endif
         bits |= passed << k * VL;
+        if (dtype == CYNORM_S8 && columns == 4) continue;
         if (!ahead || !l->streaming) FN(put)(out + k * VL * size, y[k], dtype, VL);
         else if (per_line > columns) FN(put_streaming)(out + k * VL * size, y[k], dtype);
         else if (k % per_line == per_line - 1)
             FN(put_line)(out + (k + 1 - per_line) * VL * size, y + k + 1 - per_line, dtype, 1);
     }
+#if !CYNORM_DOUBLE
+    if (dtype == CYNORM_S8 && columns == 4) FN(put_four_s8)(out, y, !gated, ahead && l->streaming);
+#endif
     const int64_t left = columns ? 0 : end - i;
     for (int64_t j = 0; j < left; j += VL) {
         int64_t m = left - j < VL ? left - j : VL;
@@ -511,7 +515,15 @@ typedef void FN(combine_loop)(const line *, const cynorm_bn_rows *);
     [CYNORM_##T] = {CYNORM_BN_FORM_OF(T, 0), CYNORM_BN_FORM_OF(T, 1), CYNORM_BN_FORM_OF(T, 2), CYNORM_BN_FORM_OF(T, 3)},
 CYNORM_TYPES(CYNORM_BN_LOOPS)
 static FN(sum_loop) *const FN(sum_loops)[][2][3] = {CYNORM_TYPES(CYNORM_BN_SUMS_OF)};
-static FN(combine_loop) *const FN(combine_loops)[][4][2][2] = {CYNORM_TYPES(CYNORM_BN_FORMS_OF)};
+#if CYNORM_DOUBLE
+#define CYNORM_BN_FORMS_OF_S8
+#else /* inference alone */
+CYNORM_BN_FORM(S8, 0)
+CYNORM_BN_FORM(S8, 1)
+#define CYNORM_BN_FORMS_OF_S8 [CYNORM_S8] = {CYNORM_BN_FORM_OF(S8, 0), CYNORM_BN_FORM_OF(S8, 1)}
+#endif
+static FN(combine_loop) *const FN(combine_loops)[][4][2][2] = {CYNORM_TYPES(CYNORM_BN_FORMS_OF) CYNORM_BN_FORMS_OF_S8};
+#undef CYNORM_BN_FORMS_OF_S8
 #undef CYNORM_BN_LOOPS
 #undef CYNORM_BN_SUMS_OF
 #undef CYNORM_BN_FORMS_OF

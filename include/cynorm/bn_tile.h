@@ -15,10 +15,8 @@ enum { CYNORM_BN_BETWEEN = CYNORM_BN_STAGE / 4 / sizeof(real) }; /* elements who
 
 _Static_assert(sizeof(scratch_t) <= CYNORM_BN_SCRATCH, "scratch");
 
-/* Whether rows are used as reals: an activation other than ReLU is computed by the row, so is all of int8. */
-static inline int FN(as_reals)(const cynorm_bn_tile *t) {
-    return t->activation > CYNORM_RELU || t->view[CYNORM_BN_SRC].dtype == CYNORM_S8;
-}
+/* Whether rows are used as reals: an activation other than ReLU is computed by the row. */
+static inline int FN(as_reals)(const cynorm_bn_tile *t) { return t->activation > CYNORM_RELU; }
 
 /* Whether rows of a view can be used as they are. */
 static inline int FN(is_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v) {

@@ -13,8 +13,7 @@
  * also two of float16, one after the other. */
 enum { CYNORM_EVEN, CYNORM_ODD, CYNORM_ALL };
 
-/* Fewer than 16 bytes, an even number, by whole words that may overlap: through memory, a read would wait for what was just
- * written in parts. */
+/* Fewer than 16 bytes, by whole words that may overlap: through memory, a read would wait for what was just written in parts. */
 typedef uint64_t cynorm_some __attribute__((vector_size(16)));
 
 #define CYNORM_WORD(bits)                                                                                              \
@@ -37,7 +36,8 @@ static inline cynorm_some cynorm_load_some(const char *p, int64_t bytes) {
     if (bytes > 8) return (cynorm_some){cynorm_load64(p), cynorm_load64(p + bytes - 8) >> 8 * (16 - bytes)};
     if (bytes == 8) return (cynorm_some){cynorm_load64(p), 0};
     if (bytes >= 4) return (cynorm_some){cynorm_load32(p) | cynorm_load32(p + bytes - 4) << 8 * (bytes - 4), 0};
-    return (cynorm_some){bytes ? cynorm_load16(p) : 0, 0};
+    if (bytes >= 2) return (cynorm_some){cynorm_load16(p) | cynorm_load16(p + bytes - 2) << 8 * (bytes - 2), 0};
+    return (cynorm_some){bytes ? (unsigned char)*p : 0, 0};
 }
 
 static inline void cynorm_store_some(char *p, cynorm_some some, int64_t bytes) {
@@ -50,8 +50,11 @@ static inline void cynorm_store_some(char *p, cynorm_some some, int64_t bytes) {
     } else if (bytes >= 4) {
         cynorm_store32(p, low);
         cynorm_store32(p + bytes - 4, low >> 8 * (bytes - 4));
-    } else if (bytes) {
+    } else if (bytes >= 2) {
         cynorm_store16(p, low);
+        cynorm_store16(p + bytes - 2, low >> 8 * (bytes - 2));
+    } else if (bytes) {
+        *p = (char)low;
     }
 }
 
@@ -308,24 +311,74 @@ static inline void FN(store_f16)(void *p, vec v) {
 
 static inline hvec FN(pack_half)(vec v, int dtype) { return dtype == CYNORM_F16 ? FN(pack_f16)(v) : FN(pack_bf16)(v); }
 
+/* GCC 12 converts these lane by lane, if it is left to __builtin_convertvector. */
 static inline vec FN(load_s8)(const void *p) {
+#if CYNORM_VBYTES == 64
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif CYNORM_VBYTES == 32
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#elif defined(__SSE2__)
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    __m128i twice = _mm_cvtsi32_si128(four);
+    twice = _mm_unpacklo_epi8(twice, twice);
+    return (vec)_mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(twice, twice), 24));
+#else
     bvec b;
     memcpy(&b, p, sizeof b);
     return __builtin_convertvector(__builtin_convertvector(b, ivec), vec);
+#endif
 }
 
-/* Round half to even and saturate; adding 1.5*2^23 leaves the rounded integer in the low bits. */
-static inline void FN(store_s8)(void *p, vec v) {
+/* Rounded half to even, NaN, if there may be any, being 0; to be saturated: what is below all integers becomes the least of them. */
+CYNORM_INLINE ivec FN(round_s8)(vec v, int may_be_nan) {
+#ifdef __SSE2__
+    const vec most = FN(splat)(127);
+#endif
+#if CYNORM_VBYTES == 64
+    const __mmask16 numbers = may_be_nan ? _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_ORD_Q) : (__mmask16)-1;
+    return (ivec)_mm512_maskz_cvtps_epi32(numbers, _mm512_min_ps((__m512)most, (__m512)v));
+#elif CYNORM_VBYTES == 32
+    const ivec i = (ivec)_mm256_cvtps_epi32(_mm256_min_ps((__m256)most, (__m256)v));
+    return may_be_nan ? i & (v == v) : i;
+#elif defined(__SSE2__)
+    const ivec i = (ivec)_mm_cvtps_epi32(_mm_min_ps((__m128)most, (__m128)v));
+    return may_be_nan ? i & (v == v) : i;
+#else
+    (void)may_be_nan;
     v = FN(select)(v < -128.0f, FN(splat)(-128.0f), v);
     v = FN(select)(v > 127.0f, FN(splat)(127.0f), v);
-    ivec i = ((ivec)(v + 0x1.8p23f) - 0x4b400000) & (v == v);
-    bvec b = __builtin_convertvector(i, bvec);
+    return ((ivec)(v + 0x1.8p23f) - 0x4b400000) & (v == v); /* 1.5*2^23 leaves the rounded integer in the low bits */
+#endif
+}
+
+static inline bvec FN(pack_s8)(vec v) {
+    const ivec i = FN(round_s8)(v, 1);
+#if CYNORM_VBYTES == 64
+    return (bvec)_mm512_cvtsepi32_epi8((__m512i)i);
+#elif defined(__SSE2__)
+    bvec b;
+#if CYNORM_VBYTES == 32
+    const __m128i shorts = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)i), _mm256_extracti128_si256((__m256i)i, 1));
+#else
+    const __m128i shorts = _mm_packs_epi32((__m128i)i, (__m128i)i);
+#endif
+    const __m128i bytes = _mm_packs_epi16(shorts, shorts);
+    memcpy(&b, &bytes, sizeof b);
+    return b;
+#else
+    return __builtin_convertvector(i, bvec);
+#endif
+}
+
+static inline void FN(store_s8)(void *p, vec v) {
+    bvec b = FN(pack_s8)(v);
     memcpy(p, &b, sizeof b);
 }
 
 #endif
 
-/* ---- one vector of any storage but int8, or its first n elements; dtype is a constant where these are inlined ---- */
+/* ---- one vector of any storage, or its first n elements; dtype is a constant where these are inlined ---- */
 
 #if CYNORM_VBYTES == 64
 static inline vec FN(masked_load)(const char *p, int64_t n) {
@@ -398,6 +451,7 @@ CYNORM_INLINE vec FN(get)(const char *p, int dtype, int64_t n) {
 #else
     if (dtype == CYNORM_F16) return FN(load_f16)(p);
     if (dtype == CYNORM_BF16) return FN(load_bf16)(p);
+    if (dtype == CYNORM_S8) return FN(load_s8)(p);
     return FN(load_f32)(p);
 #endif
 }
@@ -425,6 +479,17 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
 #endif
         return;
     }
+    if (dtype == CYNORM_S8) {
+        const bvec b = FN(pack_s8)(v);
+        if (n == VL) {
+            memcpy(p, &b, sizeof b);
+            return;
+        }
+        cynorm_some some = {0};
+        memcpy(&some, &b, sizeof b);
+        cynorm_store_some(p, some, n);
+        return;
+    }
 #endif
     char part[CYNORM_VBYTES], *to = n < VL ? part : p;
     if (dtype == CYNORM_COMPUTE) FN(store)((real *)to, v);
@@ -448,6 +513,11 @@ CYNORM_INLINE void FN(put_streaming)(char *p, vec v, int dtype) {
     if (cynorm_itemsize(dtype) == 2) {
         const hvec h = FN(pack_half)(v, dtype);
         cynorm_stream(p, &h, sizeof h);
+        return;
+    }
+    if (dtype == CYNORM_S8) {
+        const bvec b = FN(pack_s8)(v);
+        cynorm_stream(p, &b, sizeof b);
         return;
     }
 #endif
@@ -509,6 +579,32 @@ CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int s
     if (streaming && n == VL) FN(put_streaming)(p, v, dtype);
     else FN(put)(p, v, dtype, n);
 }
+
+#if !CYNORM_DOUBLE
+/* int8 of four vectors, which fill one. */
+CYNORM_INLINE void FN(put_four_s8)(char *p, const vec *v, int may_be_nan, int streaming) {
+#ifdef __SSE2__
+    ivec i[4];
+    for (int k = 0; k < 4; k++) i[k] = FN(round_s8)(v[k], may_be_nan);
+#if CYNORM_VBYTES == 64
+    const __m512i low = _mm512_packs_epi32((__m512i)i[0], (__m512i)i[1]), high = _mm512_packs_epi32((__m512i)i[2], (__m512i)i[3]);
+    const __m512i bytes = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+                                                   _mm512_packs_epi16(low, high));
+#elif CYNORM_VBYTES == 32
+    const __m256i low = _mm256_packs_epi32((__m256i)i[0], (__m256i)i[1]), high = _mm256_packs_epi32((__m256i)i[2], (__m256i)i[3]);
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#else
+    const __m128i low = _mm_packs_epi32((__m128i)i[0], (__m128i)i[1]), high = _mm_packs_epi32((__m128i)i[2], (__m128i)i[3]);
+    const __m128i bytes = _mm_packs_epi16(low, high);
+#endif
+    if (streaming) cynorm_stream(p, &bytes, sizeof bytes);
+    else memcpy(p, &bytes, sizeof bytes);
+#else
+    (void)may_be_nan;
+    for (int k = 0; k < 4; k++) FN(put_or_stream)(p + k * VL, v[k], CYNORM_S8, VL, streaming);
+#endif
+}
+#endif
 
 CYNORM_INLINE vec FN(get_part)(const char *p, int dtype, int64_t n, int part) {
 #if !CYNORM_DOUBLE
