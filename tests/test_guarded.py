@@ -45,7 +45,7 @@ def run(seed):
         channels = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33]))
         images, channels = (1, min(channels, 16)) if ndim == 5 else (int(rng.integers(1, 4)), channels)
         shape = (images, channels, *(int(n) for n in rng.integers(1, LONGEST[ndim], ndim - 2)))
-        dtype = np.dtype(DTYPES[case % len(DTYPES)])
+        dtype = np.dtype(DTYPES[case // 4 % len(DTYPES)])
         last = (0, *range(2, ndim), 1)
 
         def placed(memory, shape=shape, dtype=dtype, ndim=ndim, last=last):
@@ -68,6 +68,12 @@ def run(seed):
             _, mean, variance = bn.forward_training(src, out=out)
             bn.backward_training(diff_dst, src, mean=mean, variance=variance, out=out)
             bn.forward_inference(src, mean, variance, out=out)
+            integers = rng.integers(-128, 128, (2, *shape)).astype(np.int8)
+            src, add, out = (placed(memory, dtype=integers.dtype) for memory in memories)
+            src[...], add[...] = integers
+            statistics = mean.astype(np.float32), variance.astype(np.float32)
+            result = bn.forward_inference(src, *statistics, add=add, out=out)
+            assert result.tobytes() == bn.forward_inference(integers[0], *statistics, add=integers[1]).tobytes(), (case, shape)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect")

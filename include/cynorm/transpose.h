@@ -224,7 +224,6 @@ typedef struct {
     int64_t size, next; /* bytes of an element; from this slab of memory to the next */
 } cynorm_slab;
 
-
 static inline int cynorm_is_single(const cynorm_axis *a) { return a->n + a->before + a->after == 1; }
 
 /* Merges axes that follow on; sorts by steps on one side, those of a single element last. */
