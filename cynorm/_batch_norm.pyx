@@ -394,7 +394,7 @@ cdef void take_blocks(plan_t *plan, int64_t count) noexcept nogil:
 
 
 cdef int64_t block_bytes(const plan_t *plan) noexcept nogil:
-    """Of kept rows."""
+    """Bytes of a block of kept rows."""
     return plan.row.extent * (plan.count / plan.spread) * plan.itemsize
 
 

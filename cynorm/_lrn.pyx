@@ -613,7 +613,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     """How large a tile is. A windowed axis is cut only where scratch or balance asks for it; in place, only for
     scratch, and its parts follow one another, as each overwrites what its neighbour still has to read."""
     cdef int i, taken_by
-    cdef bint beside, columns
+    cdef bint beside
     cdef cutting_t c
     c.length = c.tiles = c.uncut = 1
     c.planes = 0
@@ -627,11 +627,11 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         c.tiles *= plan.outer[i].extent
     set_cut(plan, 3, plan.streamed.extent)
     set_slab(plan)
-    columns = suits_columns(plan)
-    plan.tile.trees = columns and wide(plan)
+    plan.tile.trees = wide(plan) and suits_columns(plan)
     taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
     c.by_columns = taken_by == CYNORM_LRN_COLUMNS
-    if columns and c.by_columns and not plan.tile.far_lines and plan.moved >= FAR_STREAMING * plan.team:
+    if (c.by_columns and not plan.tile.far_lines and plan.moved >= FAR_STREAMING * plan.team
+            and suits_columns(plan)):
         plan.tile.streaming = plan.may_stream
     # channels of pixels: loops that take cut ones are several times as slow, or let dst leave by parts of lines
     c.whole = taken_by == CYNORM_LRN_CHANNELS and not too_much_scratch(plan, SCRATCH_MOST)

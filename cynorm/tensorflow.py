@@ -110,8 +110,7 @@ def lrn(
     ------
     ValueError
         If `input` is not 4-D ("in must be 4-dimensional"), `depth_radius` is negative or 2**31 - 1 and above
-        ("depth_radius = -1 larger than int max"), another number is not finite, or
-        `out` does not fit.
+        ("depth_radius = -1 larger than int max"), another number is not finite, or `out` does not fit.
     TypeError
         If `input` has another dtype or is no NumPy array, or an argument is of another kind.
 

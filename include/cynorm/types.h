@@ -479,21 +479,14 @@ CYNORM_INLINE void FN(put)(char *p, vec v, int dtype, int64_t n) {
 #endif
         return;
     }
-    if (dtype == CYNORM_S8) {
-        const bvec b = FN(pack_s8)(v);
-        if (n == VL) {
-            memcpy(p, &b, sizeof b);
-            return;
-        }
-        cynorm_some some = {0};
-        memcpy(&some, &b, sizeof b);
-        cynorm_store_some(p, some, n);
-        return;
-    }
 #endif
     char part[CYNORM_VBYTES], *to = n < VL ? part : p;
     if (dtype == CYNORM_COMPUTE) FN(store)((real *)to, v);
+#if CYNORM_DOUBLE
     else FN(store_f32)(to, v);
+#else
+    else FN(store_s8)(to, v);
+#endif
     if (n < VL && VL * cynorm_itemsize(dtype) <= 16) {
         cynorm_some some;
         memcpy(&some, part, sizeof some);
