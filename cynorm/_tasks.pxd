@@ -53,7 +53,7 @@ ctypedef struct share_t:
 
 ctypedef struct tasks_t:
     int64_t count
-    bint cached                     # threads keep to their shares
+    bint separate                   # threads keep to their shares
     share_t *share                  # of each thread in every phase
     share_t alone[2]                # where one thread has them all
     uint64_t float_mode             # of the thread that called: all compute alike
@@ -62,7 +62,7 @@ ctypedef struct tasks_t:
 cdef inline int open_tasks(tasks_t *tasks, int64_t count, int phases, int team, bint cached) noexcept nogil:
     """-1 where memory cannot be had."""
     tasks.count = count
-    tasks.cached = cached
+    tasks.separate = cached or team == 1
     tasks.float_mode = cynorm_float_mode()
     tasks.share = tasks.alone
     memset(tasks.alone, 0, sizeof(tasks.alone))
@@ -82,12 +82,13 @@ cdef inline int64_t next_task(const tasks_t *tasks, int phase, int me, int team,
     cdef int64_t begin, end, task
     cdef int owner
     cdef share_t *share
-    while passed[0] < (1 if tasks.cached else team):
+    while passed[0] < (1 if tasks.separate else team):
         owner = (me + passed[0]) % team
         share = &tasks.share[phase * team + owner]
         begin = tasks.count * owner // team
         end = tasks.count * (owner + 1) // team
-        if cynorm_count(&share.begun) < end - begin:
+        # counting by several threads waits until all that this one has written is in the cache
+        if (share.front if tasks.separate else cynorm_count(&share.begun)) < end - begin:
             if owner == me:
                 task = begin + share.front
                 share.front += 1
