@@ -181,7 +181,7 @@ def test_other_memory_order_of_diff_dst(cache):
     lrn, workspace = cynorm.LRN(3, 1.0), cynorm.Workspace(cache=cache)
     lrn.forward(src, workspace=workspace)
     expected = lrn.backward(diff_dst, src)
-    result = lrn.backward(np.asfortranarray(diff_dst), src, workspace=workspace, out=np.empty_like(src.T).T)
+    result = lrn.backward(np.asfortranarray(diff_dst), src, workspace=workspace, out=np.empty(src.shape, src.dtype, "F"))
     assert_same_bits(result, expected)
 
 
