@@ -42,22 +42,31 @@ static inline int64_t cynorm_bn_lanes(const cynorm_bn_unit *u, int64_t k) {
     return u->n - k < CYNORM_BN_LANES ? u->n - k : CYNORM_BN_LANES;
 }
 
-/* Of n vectors, in which a sum has n lanes, its upper half added to its lower one: half as many, the sums one after another. */
-CYNORM_INLINE void cynorm_halve_lanes(vec *v, int n) {
+/* Of n vectors, in which a sum has n lanes, its upper half added to its lower one: half as many, the sums one after another;
+ * `exact`: of both parts of numbers, or of `high` alone. */
+CYNORM_INLINE void cynorm_halve_lanes(cynorm_exact *v, int n, int exact) {
 #pragma GCC unroll 4
     for (int i = 0; i < n / 2; i++) {
+        const cynorm_exact *a = &v[2 * i], *b = a + 1;
         ivec lower;
 #pragma GCC unroll 8
         for (int j = 0; j < VL; j++) lower[j] = 2 * j / n * n + j % (n / 2);
-        v[i] = FN(lanes_of)(v[2 * i], v[2 * i + 1], lower) + FN(lanes_of)(v[2 * i], v[2 * i + 1], lower + n / 2);
+        const ivec upper = lower + n / 2;
+        cynorm_exact first = {FN(lanes_of)(a->high, b->high, lower), {0}}, second = {FN(lanes_of)(a->high, b->high, upper), {0}};
+        if (exact) {
+            first.low = FN(lanes_of)(a->low, b->low, lower), second.low = FN(lanes_of)(a->low, b->low, upper);
+            v[i] = cynorm_exact_add(first, second);
+        } else {
+            v[i].high = first.high + second.high;
+        }
     }
 }
 
 /* The sum of all lanes of each of VL vectors, which are spoilt. */
-static inline vec cynorm_sums_of_lanes(vec *v) {
-    if (VL >= 8) cynorm_halve_lanes(v, 8);
-    if (VL >= 4) cynorm_halve_lanes(v, 4);
-    cynorm_halve_lanes(v, 2);
+static inline cynorm_exact cynorm_sums_of_lanes(cynorm_exact *v, int exact) {
+    if (VL >= 8) cynorm_halve_lanes(v, 8, exact);
+    if (VL >= 4) cynorm_halve_lanes(v, 4, exact);
+    cynorm_halve_lanes(v, 2, exact);
     return v[0];
 }
 

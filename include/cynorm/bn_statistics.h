@@ -46,25 +46,17 @@ static inline cynorm_exact FN(sums_of)(const cynorm_bn_unit *u, int64_t k, int64
         if (!CYNORM_DOUBLE) sum.high += load_f64(high);
         return sum;
     }
-#if CYNORM_DOUBLE
-    for (int j = 0; j < VL; j++) {
-        for (int64_t i = 0; i < n; i++) {
-            const double *lane = (const double *)(sums + (k + i) * 2) + j;
-            high[i] = *lane;
-            low[i] = lane[VL];
-        }
-        sum = cynorm_exact_add(sum, (cynorm_exact){load_f64(high), load_f64(low)});
-    }
-#else
-    doubles lanes[CYNORM_BN_LANES];
+    cynorm_exact lanes[CYNORM_BN_LANES];
 #pragma GCC unroll 8
     for (int64_t i = 0; i < CYNORM_BN_LANES; i++) {
         const wide *w = sums + (k + (i < n ? i : 0)) * 2;
-        lanes[i] = w->half[0] + w->half[1];
-    }
-    sum.high = cynorm_sums_of_lanes(lanes);
+#if CYNORM_DOUBLE
+        lanes[i] = (cynorm_exact){w->high, w->low};
+#else
+        lanes[i] = (cynorm_exact){w->half[0] + w->half[1], {0}};
 #endif
-    return sum;
+    }
+    return cynorm_sums_of_lanes(lanes, CYNORM_DOUBLE);
 }
 
 /* The sums of all chunks, one after another, into those of the first. */
