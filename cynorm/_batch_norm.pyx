@@ -89,10 +89,12 @@ cdef enum:
     SHORT_BLOCK = 16                # or, in blocks too short to leave the cache, this few
     REPEATED = 5 << 10              # bytes: the most reals of repeated rows, twice as many in inference
     SHORT_UNIT = 1 << 14            # bytes: the largest unit of several blocks,
-    JOINED_UNIT = 1 << 17           # or, where TASKS units are left
+    JOINED_UNIT = 1 << 17           # or, where enough units are left: TASKS
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length,
     RUN = 1 << 18                   # likewise all rows of inference, which visits nothing twice,
-    UNIT = 1 << 19                  # as long as a unit stays within this
+    UNIT = 1 << 19                  # as long as a unit stays within this;
+    GROUPS = 16                     # if so many are left, units are as large as JOINED_UNIT
+    GRADIENT = 1 << 20              # bytes: the most reals that sums leave for results, a unit's or, of chunks, all
     SPREAD = 49                     # elements: the longest reduced row that is a part of a kept one,
     SPREAD_WIDE = 8                 # for float64,
     SPREAD_IMAGES = 8               # where images are at least this many, and as many as elements,
@@ -211,9 +213,11 @@ ctypedef struct plan_t:
     int64_t groups_cut, groups_cuts
     int64_t others, others_cut, others_cuts     # all further reduced axes together
     int64_t chunks
-    int64_t sums_bytes              # of one chunk
+    int64_t sums_bytes              # of one chunk,
+    int64_t task_bytes              # and with what they leave for its results
     int64_t parts                   # of these, and of coefficients: those of blocks may follow on
     int64_t padding                 # statistics at the end of the last unit whose results are zeros
+    int64_t gradient                # bytes of the gradient that sums leave for results, or 0
     int packing                     # how often a view is packed or unpacked
     bint cached                     # tensors so small that they stay in the second-level cache
 
@@ -545,6 +549,7 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan) noexcept nogil:
         cut = min(extent, cut)
     else:
         cut = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
+        cut = max(cut, min(JOINED_UNIT / (plan.count * itemsize), plan.statistics / GROUPS))
         if plan.kind == FORWARD_INFERENCE:  # in the order of memory
             cut = max(cut, min(RUN / (n * itemsize), plan.statistics * plan.count / n / TASKS))
         for i in range(CYNORM_BN_MASK):
@@ -601,6 +606,12 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     plan.chunks = plan.others_cuts * plan.groups_cuts * plan.row_cuts
 
 
+cdef int64_t elements_of_a_task(const plan_t *plan) noexcept nogil:
+    """At most."""
+    cdef int64_t rows = plan.spread if plan.tile.kept_inner else plan.row_cut
+    return plan.tile.blocks * plan.cut * rows * plan.groups_cut * plan.others_cut
+
+
 cdef const cynorm_real_kernels *kernels_of(const plan_t *plan) noexcept nogil:
     return kernels().real[plan.real == sizeof(double)]
 
@@ -633,6 +644,8 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
                 and same_memory(call.data[i], call.data[CYNORM_BN_DIFF_ADD]))
     t.streaming = nbytes >= streaming_from and not in_place
     t.training = plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING)
+    # in the cache, Intel's cores fetch rows by themselves, and sums of two tensors have no room for prefetches
+    t.fetches = t.streaming or plan.kind == FORWARD_TRAINING or fetches_far_lines()
     plan.cached = nbytes < LARGE
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
@@ -641,6 +654,11 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
     t.repeat = plan.repeat
     t.row = plan.cut * plan.spread * plan.repeat
     plan.sums_bytes = t.blocks * kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row)
+    if plan.kind >= BACKWARD_TRAINING and p.activation > CYNORM_RELU and t.packs == 0:
+        plan.gradient = elements_of_a_task(plan) * plan.real
+        if plan.gradient * (1 if plan.chunks == 1 else plan.units * plan.chunks) > GRADIENT:
+            plan.gradient = 0
+    plan.task_bytes = round_up(plan.sums_bytes, LINE) + round_up(plan.gradient, LINE)
     plan.parts = t.blocks
     if plan.repeat == 1 and kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row + 1) > plan.sums_bytes / t.blocks:
         plan.parts = 1  # rows fill their vectors
@@ -863,7 +881,7 @@ cdef void finish(const state_t *s, int64_t first, int64_t n, char *sums) noexcep
     u.epsilon = s.epsilon
     u.sums = sums
     u.chunks = plan.chunks
-    u.chunk_bytes = plan.sums_bytes
+    u.chunk_bytes = plan.task_bytes
     u.part_bytes = plan.sums_bytes / plan.parts
     u.scale = s.array[SCALE] + one if s.array[SCALE] != NULL else NULL
     u.shift = s.array[SHIFT] + one if s.array[SHIFT] != NULL else NULL
@@ -936,6 +954,8 @@ cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void 
     if plan.kind == BACKWARD_TRAINING:
         t.slope = s.array[SLOPE] + each
         t.offset = s.array[OFFSET] + each
+    if plan.gradient > 0:
+        t.gradient.data = sums + round_up(plan.sums_bytes, LINE)
     t.count[1] = 1
     t.blocks = blocks_of(plan, unit)
     shift_statistics(plan, t, unit % plan.cuts * plan.cut)
@@ -952,24 +972,39 @@ cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void 
     t.count[2] = min(plan.groups_cut, plan.groups.extent - at)
 
 
+cdef char *place_gradient(const plan_t *plan, cynorm_bn_tile *t) noexcept nogil:
+    """Rows one after another, as the step comes to them; where they end."""
+    cdef cynorm_bn_view *v = &t.gradient
+    cdef int rows = 2 if t.kept_inner else 1
+    v.stride[0] = plan.real
+    v.stride[rows] = t.count[0] * plan.real
+    v.stride[3 - rows] = v.stride[rows] * t.count[rows]
+    v.block = v.stride[3 - rows] * t.count[3 - rows]
+    return v.data + t.blocks * v.block
+
+
 cdef void take_step(const plan_t *plan, cynorm_bn_tile *t, int step, int64_t n, int64_t groups,
                     int64_t repeat) noexcept nogil:
     """One step over `groups` groups of n elements each, `repeat` of which are a row."""
     cdef const cynorm_real_kernels *k = kernels_of(plan)
+    cdef char *next_gradient = NULL
     cdef int i
     t.repeat = repeat
     t.count[0] = n * repeat
     t.count[2] = groups / repeat
     for i in range(VIEWS):
         t.view[i].stride[2] = plan.groups.stride[i] * repeat
+    if t.gradient.data != NULL:
+        next_gradient = place_gradient(plan, t)
     if step == SUMS:
         k.bn_sums(t)
-    elif plan.kind == FORWARD_INFERENCE or t.kept_inner or t.packs:
+    elif plan.kind == FORWARD_INFERENCE or t.kept_inner or t.packs or t.gradient.data != NULL:
         k.bn_apply(t, NULL)
     else:  # last group first: its data, summed last, are still in the cache
         turn(t, &plan.groups, groups - 1)
         k.bn_apply(t, NULL)
         turn(t, &plan.groups, 1 - groups)
+    t.gradient.data = next_gradient
 
 
 cdef void visit(const state_t *s, int64_t unit, int64_t chunk, int step, char *sums, void *scratch) noexcept nogil:
@@ -1015,12 +1050,12 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
     cdef int64_t unit = task / plan.chunks, chunk = task % plan.chunks
     cdef char *sums = scratch + scratch_bytes(plan)
     if s.sums != NULL:
-        sums = s.sums + task * plan.sums_bytes
+        sums = s.sums + task * plan.task_bytes
     if steps & SUMS:
         memset(sums, 0, plan.sums_bytes)
         visit(s, unit, chunk, SUMS, sums, scratch)
-    if steps & FINISH and cynorm_count(&s.summed[unit]) == plan.chunks - 1:
-        finish_unit(s, unit, sums - chunk * plan.sums_bytes)
+    if steps & FINISH and (plan.chunks == 1 or cynorm_count(&s.summed[unit]) == plan.chunks - 1):
+        finish_unit(s, unit, sums - chunk * plan.task_bytes)
     if steps & COMBINE:
         visit(s, unit, chunk, COMBINE, sums, scratch)
 
@@ -1099,8 +1134,8 @@ cdef int run_share(const state_t *shared, int me, int team) noexcept nogil:
     cdef state_t s
     cdef uint64_t own = cynorm_float_mode()
     cdef bint sums_here = shared.sums == NULL and shared.plan.kind != FORWARD_INFERENCE
-    cdef int64_t sums_bytes = shared.plan.sums_bytes if sums_here else 0
-    cdef void *scratch = malloc(scratch_bytes(shared.plan) + LINE + sums_bytes)
+    cdef int64_t task_bytes = shared.plan.task_bytes if sums_here else 0
+    cdef void *scratch = malloc(scratch_bytes(shared.plan) + LINE + task_bytes)
     if team > 1:  # copies: the calling thread writes to its stack, next to what is shared
         memmove(&plan, shared.plan, sizeof(plan_t))
         memmove(&s, shared, sizeof(state_t))
@@ -1250,7 +1285,7 @@ cdef int bn_run(const cynorm_bn *p, const cynorm_bn_call *call, int64_t valid, i
             choose_pivots(&s, call)
             repeat_rows(&plan, s.array[CENTER])
         if plan.chunks > 1 and call.kind != FORWARD_INFERENCE:
-            sums = <char *>malloc(plan.units * plan.chunks * plan.sums_bytes + LINE)
+            sums = <char *>malloc(plan.units * plan.chunks * plan.task_bytes + LINE)
             if sums == NULL:
                 free(memory)
                 return -1

@@ -55,6 +55,7 @@ cdef extern from "cynorm/tiles.h" nogil:
         int packs
         cynorm_bn_view view[7]
         int64_t bit
+        cynorm_bn_view gradient
         const void *center
         const void *norm
         const void *gain
@@ -67,7 +68,7 @@ cdef extern from "cynorm/tiles.h" nogil:
         int64_t last_images
         cynorm_activation activation
         double parameter[2]
-        int streaming, training
+        int streaming, training, fetches
         void *scratch
 
     ctypedef struct cynorm_bn_unit:

@@ -974,6 +974,22 @@ def test_in_place(layout, dtype):
     assert_same_bits(src, inference)
 
 
+@each_dtype
+@pytest.mark.parametrize("layout, shape", [("NCHW", (3, 21, 6, 7)), ("NCHW", (16, 40, 5, 5)), ("NCHW", (1, 2, 300, 310)),
+                                           ("NHWC", (2, 70, 13, 11)), ("NHWC", (1, 64, 56, 56)), ("nChw16c", (2, 40, 5, 7)),
+                                           ("nChw16c", (1, 4096, 15, 15))], ids=str)  # fmt: skip
+def test_activation_gradients_left_by_sums(layout, shape, dtype, isa):
+    """Results that find them have the same bits as those that make them once more, as they do where an array is packed."""
+    case = Case(shape, dtype, layout, activation="sigmoid")
+    workspace = cynorm.Workspace()
+    case.operator.forward_training(case.src, case.scale, case.shift, workspace=workspace)
+    arguments = (case.diff_dst, case.src, case.scale)
+    left = case.operator.backward_training(*arguments, workspace=workspace)
+    again = case.operator.backward_training(*arguments, workspace=workspace, out=np.zeros(case.src.shape, dtype, "F"))
+    for one, other in zip(left[:3], again[:3], strict=True):
+        assert_same_bits(one, other)
+
+
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("activation", [None, "relu", "tanh"])
 @pytest.mark.parametrize("layout, shape", [("NCHW", (3, 21, 6, 7)), ("NHWC", (3, 21, 6, 7)), ("nChw8c", (3, 21, 6, 7)),
@@ -993,7 +1009,7 @@ def test_diff_add_in_a_given_array(layout, shape, activation, training):
         return method(diff_dst, src, *given, case.scale, workspace=workspace, **out)
 
     expected = backward(case.diff_dst, case.src)
-    reverse = np.zeros_like(case.src.T).T
+    reverse = np.zeros(case.src.shape, FLOAT32, "F")
     src, diff_dst, in_place = case.src.copy(), case.diff_dst.copy(), case.diff_dst.copy()
     for gradients, out_add in (
         (backward(case.diff_dst, case.src, out_add=reverse), reverse),

@@ -48,10 +48,18 @@ static inline vec FN(exp_reduce)(vec x, vec *exponent, vec *rest) {
     return r;
 }
 
-static inline vec FN(exp)(vec x) {
-    vec exponent, rest, clipped = FN(clip)(x, FN(splat)(CYNORM_EXP_MIN), FN(splat)(CYNORM_EXP_MAX));
-    vec r = FN(exp_reduce)(clipped, &exponent, &rest);
+/* Of x in [CYNORM_EXP_MIN, CYNORM_EXP_MAX], or NaN. */
+static inline vec FN(exp_within)(vec x) {
+    vec exponent, rest, r = FN(exp_reduce)(x, &exponent, &rest);
     return FN(scale)(1 + (r + rest), exponent);
+}
+
+static inline vec FN(exp)(vec x) { return FN(exp_within)(FN(clip)(x, FN(splat)(CYNORM_EXP_MIN), FN(splat)(CYNORM_EXP_MAX))); }
+
+/* e^-|x| */
+static inline vec FN(exp_of_minus_abs)(vec x) {
+    const vec falling = (vec)((ivec)x | (ivec)(-(vec){0}));
+    return FN(exp_within)(FN(larger)(FN(splat)(CYNORM_EXP_MIN), falling));
 }
 
 /* e^x - 1 = 2 * (2^n (r + rest) + 2^n - 1/2), n being the exponent less 1, so that 2^n does not overflow. */
@@ -79,18 +87,18 @@ static inline vec FN(tanh)(vec x) {
 
 /* 1 / (1 + e^-x), by an exponential that does not overflow */
 static inline vec FN(sigmoid)(vec x) {
-    vec e = FN(exp)(-FN(abs)(x));
+    vec e = FN(exp_of_minus_abs)(x);
     return FN(select)(x < 0, e, FN(splat)(1)) / (1 + e);
 }
 
 /* log(1 + e^x) */
 static inline vec FN(softplus)(vec x) {
-    return FN(select)(x <= 0, (vec){0}, x) + FN(log1p)(FN(exp)(-FN(abs)(x)));
+    return FN(select)(x <= 0, (vec){0}, x) + FN(log1p)(FN(exp_of_minus_abs)(x));
 }
 
 /* e^x / (1 + e^x)^2, the derivative of sigmoid; the divisor as 1 + e (2 + e), which is rounded less */
 static inline vec FN(bell)(vec x) {
-    vec e = FN(exp)(-FN(abs)(x));
+    vec e = FN(exp_of_minus_abs)(x);
     return e / FN(fma)(e, e + 2, FN(splat)(1));
 }
 

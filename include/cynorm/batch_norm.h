@@ -216,15 +216,6 @@ static inline int64_t cynorm_bn_bit(const cynorm_bn_tile *t, const cynorm_bn_blo
     return t->bit + b->of * mask->block + b->group * mask->stride[2] + b->row * mask->stride[1] + b->i * mask->stride[0];
 }
 
-/* Row r of a block, as a block. */
-static inline cynorm_bn_block cynorm_bn_row_of(const cynorm_bn_tile *t, const cynorm_bn_block *b, int64_t r) {
-    cynorm_bn_block one = *b;
-    one.count = 1;
-    if (t->kept_inner) one.group += r;
-    else one.row += r;
-    return one;
-}
-
 /* Whether all rows of a view begin at multiples of so many bytes, a power of two. */
 static inline int cynorm_bn_multiple_of(const cynorm_bn_tile *t, const cynorm_bn_view *v, int64_t bytes) {
     const int64_t starts = (intptr_t)v->data | (t->count[1] > 1 ? v->stride[1] : 0) | (t->count[2] > 1 ? v->stride[2] : 0) |

@@ -3,11 +3,10 @@
 
 typedef struct {
     union {
-        struct { char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE]; };
+        struct { char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], value[CYNORM_BN_STAGE]; };
         float halves[4][CYNORM_BN_WIDEST]; /* coefficients of bfloat16, whose rows are used as they are */
     };
     char out[CYNORM_BN_STAGE];
-    real value[CYNORM_BN_ROW];
     unsigned char bits[CYNORM_BN_STAGE / 2];
 } scratch_t;
 
@@ -23,8 +22,12 @@ static inline int FN(is_ready)(const cynorm_bn_tile *t, const cynorm_bn_view *v)
     return !FN(as_reals)(t) || v->dtype == CYNORM_COMPUTE;
 }
 
-/* Bytes from row to row of a copy, which is of reals. */
-static inline int64_t FN(copy_step)(const cynorm_bn_block *b) { return b->piece * (int64_t)sizeof(real); }
+/* Rows of n elements, `count` of them: one where the bytes from each to the next, in two places, are those of its elements. */
+static inline void FN(join_rows)(int64_t *n, int64_t *count, int64_t step, int64_t size, int64_t other_step, int64_t other_size) {
+    if (step != *n * size || other_step != *n * other_size) return;
+    *n *= *count;
+    *count = 1;
+}
 
 /* The rows of a block: memory itself, or a copy that is converted. */
 static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const cynorm_bn_block *b,
@@ -32,9 +35,10 @@ static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *
     char *p = cynorm_bn_at(v, b);
     *step = cynorm_bn_step(t, v);
     if (FN(is_ready)(t, v)) return p;
-    int64_t row = FN(copy_step)(b);
-    for (int64_t r = 0; r < b->count; r++)
-        FN(load_row)((real *)(copy + r * row), p + r * *step, v->dtype, b->n, cynorm_itemsize(v->dtype));
+    const int64_t row = b->n * (int64_t)sizeof(real), size = cynorm_itemsize(v->dtype);
+    int64_t n = b->n, count = b->count;
+    FN(join_rows)(&n, &count, *step, size, row, sizeof(real));
+    for (int64_t r = 0; r < count; r++) FN(load_row)((real *)(copy + r * row), p + r * *step, v->dtype, n, size);
     *step = row;
     return copy;
 }
@@ -42,20 +46,6 @@ static const char *FN(view_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *
 /* Coefficients of a block; NULL stays NULL. */
 static inline const real *FN(coefficient)(const cynorm_bn_tile *t, const void *p, const cynorm_bn_block *b) {
     return p ? (const real *)p + b->of * t->row + (t->kept_inner ? b->i : b->row) : NULL;
-}
-
-/* out = g times the derivative of an activation other than ReLU, of one row of reals. */
-static void FN(gradient_row)(const cynorm_bn_tile *t, scratch_t *s, real *out, const char *x, const char *g,
-                             const cynorm_bn_block *b) {
-    const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE];
-    const real *value = kept->data ? (const real *)cynorm_bn_at(kept, b) : s->value;
-    if (!kept->data) {
-        line l = {.out = (char *)s->value, .coefficient = {FN(coefficient)(t, t->center, b),
-                  FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
-        cynorm_bn_rows in = {.x = x, .n = b->n, .count = 1, .images = 1};
-        FN(combine_loops)[CYNORM_COMPUTE][CYNORM_NORMALIZE][t->kept_inner][0](&l, &in);
-    }
-    FN(activate_backward)(t, out, (const real *)g, value, b->n);
 }
 
 /* What is asked for while a block's rows are read: of kept rows that are summed some at a time, the next ones; else what
@@ -66,6 +56,7 @@ static void FN(look_ahead)(cynorm_bn_rows *in, const cynorm_bn_tile *t, const cy
     const int64_t row = b->n * cynorm_itemsize(src->dtype);
     in->together = in->turn = b->count;
     if (!t->kept_inner) {
+        if (sums && !t->fetches) return;
         cynorm_bn_ahead_of(&in->x_ahead, t, src, t->next[0], b);
         cynorm_bn_ahead_of(&in->g_ahead, t, other, t->next[1], b);
     } else if (sums && b->n > CYNORM_BN_SUM_COLUMNS * VL) {
@@ -89,14 +80,25 @@ static void FN(look_ahead)(cynorm_bn_rows *in, const cynorm_bn_tile *t, const cy
     }
 }
 
-/* diff_dst as an activation other than ReLU leaves it, a copy. */
-static void FN(gradient_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_block *b) {
-    const int64_t row = FN(copy_step)(b);
-    for (int64_t r = 0; r < b->count; r++) {
-        cynorm_bn_block one = cynorm_bn_row_of(t, b, r);
-        FN(gradient_row)(t, s, (real *)(s->g + r * row), in->x + r * in->x_step, in->g + r * in->g_step, &one);
+/* diff_dst as an activation other than ReLU leaves it, a copy: made, or `left` by sums. */
+static void FN(gradient_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_t *s, const cynorm_bn_block *b, int left) {
+    const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE], *gradient = &t->gradient;
+    const int64_t size = sizeof(real), row = gradient->data ? cynorm_bn_step(t, gradient) : b->n * size;
+    const int64_t value_row = kept->data ? cynorm_bn_step(t, kept) : b->n * size;
+    const char *value = kept->data ? cynorm_bn_at(kept, b) : s->value;
+    char *copy = gradient->data ? cynorm_bn_at(gradient, b) : s->g;
+    if (!left && !kept->data) {
+        line l = {.out = s->value, .step = value_row, .coefficient = {FN(coefficient)(t, t->center, b),
+                  FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
+        cynorm_bn_rows rows = {.x = in->x, .x_step = in->x_step, .n = b->n, .count = b->count, .images = 1};
+        FN(combine_loops)[CYNORM_COMPUTE][CYNORM_NORMALIZE][t->kept_inner][0](&l, &rows);
     }
-    in->g = s->g;
+    int64_t n = b->n, count = left ? 0 : b->count;
+    if (in->g_step == row) FN(join_rows)(&n, &count, row, size, value_row, size);
+    for (int64_t r = 0; r < count; r++)
+        FN(activate_backward)(t, (real *)(copy + r * row), (const real *)(in->g + r * in->g_step),
+                              (const real *)(value + r * value_row), n);
+    in->g = copy;
     in->g_step = row;
 }
 
@@ -131,9 +133,10 @@ static void FN(input_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scratch_
     FN(look_ahead)(in, t, other, b, sums);
     if (in->x == s->x || src->packed) in->x_ahead = nothing;
     if (!other->data) return;
-    in->g = FN(view_rows)(t, other, b, s->g, &in->g_step);
-    if (in->g == s->g || other->packed) in->g_ahead = nothing;
-    if (backward && t->activation > CYNORM_RELU) FN(gradient_rows)(in, t, s, b);
+    const int copies = backward && t->activation > CYNORM_RELU, left = copies && t->gradient.data && !sums;
+    if (!left) in->g = FN(view_rows)(t, other, b, s->g, &in->g_step);
+    if (in->g == s->g || copies || other->packed) in->g_ahead = nothing;
+    if (copies) FN(gradient_rows)(in, t, s, b, left);
     if (backward && mask->data) FN(mask_rows)(in, t, s, b);
 }
 
@@ -266,16 +269,13 @@ static void FN(put_rows)(const cynorm_bn_tile *t, const cynorm_bn_view *v, const
     char *p = cynorm_bn_at(v, b);
     if (l->out == p) return;
     int64_t size = cynorm_itemsize(v->dtype), step = cynorm_bn_step(t, v);
-    int64_t bytes = b->n * size, count = b->count;
-    int whole = FN(is_ready)(t, v);
-    if (whole && step == bytes) {
-        bytes *= count;
-        count = 1;
-    }
+    int64_t n = b->n, count = b->count;
+    const int whole = FN(is_ready)(t, v);
+    FN(join_rows)(&n, &count, step, size, l->step, whole ? size : (int64_t)sizeof(real));
     for (int64_t r = 0; r < count; r++) {
         char *row = l->out + r * l->step, *to = p + r * step;
-        if (whole) cynorm_stream_copy(to, row, bytes);
-        else FN(store_row)(to, (const real *)row, v->dtype, b->n, size);
+        if (whole) cynorm_stream_copy(to, row, n * size);
+        else FN(store_row)(to, (const real *)row, v->dtype, n, size);
     }
 }
 
@@ -372,11 +372,25 @@ static void FN(combine_between)(const cynorm_bn_tile *t, scratch_t *s, line l, c
     }
 }
 
+/* Results that lie in memory or in scratch, as an activation other than ReLU leaves them; what they were is kept, if asked for. */
+static void FN(activate_rows)(const cynorm_bn_tile *t, const line *l, const cynorm_bn_block *b) {
+    const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE];
+    const int64_t size = sizeof(real), step = kept->data ? cynorm_bn_step(t, kept) : l->step;
+    char *value = kept->data ? cynorm_bn_at(kept, b) : NULL;
+    int64_t n = b->n, count = b->count;
+    FN(join_rows)(&n, &count, l->step, size, step, size);
+    for (int64_t r = 0; r < count; r++) {
+        real *row = (real *)(l->out + r * l->step);
+        if (value) memcpy(value + r * step, row, (size_t)(n * size));
+        FN(activate)(t, row, n);
+    }
+}
+
 /* Block by block, and between these, if any, the blocks of `beside`, whose sums are taken: they read memory while results leave. */
 static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside) {
     scratch_t *s = t->scratch;
     const cynorm_bn_view *v = t->view, *dst = &v[CYNORM_BN_DST], *mask = &v[CYNORM_BN_MASK];
-    const cynorm_bn_view *diff_add = &v[CYNORM_BN_DIFF_ADD], *value = &v[CYNORM_BN_VALUE];
+    const cynorm_bn_view *diff_add = &v[CYNORM_BN_DIFF_ADD];
     int backward = v[CYNORM_BN_DIFF_DST].data != NULL, form = CYNORM_NORMALIZE;
     if (v[CYNORM_BN_ADD].data) form = CYNORM_NORMALIZE_ADD;
     if (backward) form = t->slope ? CYNORM_GRADIENT : CYNORM_SCALE;
@@ -414,14 +428,7 @@ static void FN(apply_tile)(const cynorm_bn_tile *t, const cynorm_bn_tile *beside
         const int64_t first = b.of * t->row + b.i;
         if (t->kept_inner && dtype == CYNORM_BF16) FN(halve)(&l, s, b.n, first == halved), halved = first;
         FN(combine)(t, &l, &in, form, gated, dtype);
-        for (int64_t r = 0; r < b.count && !backward && t->activation > CYNORM_RELU; r++) {
-            real *row = (real *)(l.out + r * l.step);
-            if (value->data) {
-                cynorm_bn_block one = cynorm_bn_row_of(t, &b, r);
-                memcpy(cynorm_bn_at(value, &one), row, (size_t)b.n * sizeof(real));
-            }
-            FN(activate)(t, row, b.n);
-        }
+        if (!backward && FN(as_reals)(t)) FN(activate_rows)(t, &l, &b);
         FN(put_rows)(t, dst, &b, &l);
         if (beside && !FN(sum_next)(beside, &summed)) beside = NULL;
     }

@@ -39,9 +39,6 @@ typedef struct {
     vec before, rest;    /* the vector before; elements that are no whole vector */
 } seam_t;
 
-/* Whether vectors of that type are lines. */
-CYNORM_INLINE int FN(is_line)(int dtype) { return VL * cynorm_itemsize(dtype) == 64; }
-
 static void FN(open_seam)(seam_t *s, const out_t *o, char *dst) {
 #if CYNORM_VBYTES == 64
     const int64_t past = (intptr_t)dst & 63;

@@ -88,6 +88,7 @@ typedef struct {
     int packs;         /* how many views are packed */
     cynorm_bn_view view[CYNORM_BN_VIEWS];
     int64_t bit;       /* where in the mask the tile begins */
+    cynorm_bn_view gradient; /* of reals: diff_dst as an activation other than ReLU leaves it, which sums leave for results */
     const void *center, *norm, *gain, *bias, *slope, *offset; /* coefficients, see batch_norm.h */
     void *sums;
     int64_t next[2];   /* how far ahead what is fetched next lies, of src and of diff_dst; 0: this tile's next rows; */
@@ -97,6 +98,7 @@ typedef struct {
     double parameter[2];
     int streaming;     /* whether the outputs bypass the cache */
     int training;      /* whether statistics are the data's own, or their gradients */
+    int fetches;       /* whether sums of rows of one statistic each fetch ahead what they read */
     void *scratch;     /* CYNORM_BN_SCRATCH bytes, and CYNORM_BN_PACKED for each packed view, aligned to 64 */
 } cynorm_bn_tile;
 

@@ -567,6 +567,9 @@ CYNORM_INLINE void FN(put_halves)(char *p, vec even, vec odd, int streaming) {
 }
 #endif
 
+/* Whether vectors of that type are lines. */
+CYNORM_INLINE int FN(is_line)(int dtype) { return VL * cynorm_itemsize(dtype) == 64; }
+
 /* Past the cache, if asked to and the vector is whole. */
 CYNORM_INLINE void FN(put_or_stream)(char *p, vec v, int dtype, int64_t n, int streaming) {
     if (streaming && n == VL) FN(put_streaming)(p, v, dtype);
