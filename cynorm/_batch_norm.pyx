@@ -19,7 +19,8 @@ one chunk is summed and applied in one go, so that its second pass finds it in t
 unit is summed (`run_beside`); likewise any chunk of inference's gradient, which does not wait for sums. Else all
 chunks are summed, then all are applied, last first: those of a unit, where threads share units evenly, or those of
 the whole call. The thread that sums a unit's last chunk works out its statistics. Cuts depend on the shape alone,
-and the sums of chunks are added in order. Several short units are joined into one (`join_short_units`).
+and the sums of chunks are added in order. Several short units are joined into one (`join_short_units`). Gradients
+through activations of which a derivative takes long are left by sums for results, if there is room (`place_gradient`).
 
 Tensors of one call may differ in memory order. Axes are then in the order of the tensor that leaves the fewest others
 to be packed; kernels pack these by slabs of a tile. Units are then wide, and channels in blocks are taken with the
@@ -93,8 +94,8 @@ cdef enum:
     GROUP = 8192                    # bytes: short reduced rows are grouped to about this length,
     RUN = 1 << 18                   # likewise all rows of inference, which visits nothing twice,
     UNIT = 1 << 19                  # as long as a unit stays within this;
-    GROUPS = 16                     # if so many are left, units are as large as JOINED_UNIT
-    GRADIENT = 1 << 20              # bytes: the most reals that sums leave for results, a unit's or, of chunks, all
+    FEWEST_UNITS = 16               # if so many are left, units are as large as JOINED_UNIT
+    GRADIENT = 1 << 20              # bytes: the most reals that sums leave for results: of a unit, or of all chunks
     SPREAD = 49                     # elements: the longest reduced row that is a part of a kept one,
     SPREAD_WIDE = 8                 # for float64,
     SPREAD_IMAGES = 8               # where images are at least this many, and as many as elements,
@@ -213,11 +214,11 @@ ctypedef struct plan_t:
     int64_t groups_cut, groups_cuts
     int64_t others, others_cut, others_cuts     # all further reduced axes together
     int64_t chunks
-    int64_t sums_bytes              # of one chunk,
-    int64_t task_bytes              # and with what they leave for its results
+    int64_t sums_bytes              # of one chunk
     int64_t parts                   # of these, and of coefficients: those of blocks may follow on
     int64_t padding                 # statistics at the end of the last unit whose results are zeros
-    int64_t gradient                # bytes of the gradient that sums leave for results, or 0
+    int64_t gradient                # bytes of the gradient that a chunk's sums leave for its results, or 0
+    int64_t task_bytes              # of a chunk's sums and gradient
     int packing                     # how often a view is packed or unpacked
     bint cached                     # tensors so small that they stay in the second-level cache
 
@@ -549,7 +550,7 @@ cdef int64_t statistics_of_a_unit(const plan_t *plan) noexcept nogil:
         cut = min(extent, cut)
     else:
         cut = max(1, min(GROUP / (n * itemsize), UNIT / (plan.count * itemsize)))
-        cut = max(cut, min(JOINED_UNIT / (plan.count * itemsize), plan.statistics / GROUPS))
+        cut = max(cut, min(JOINED_UNIT / (plan.count * itemsize), plan.statistics / FEWEST_UNITS))
         if plan.kind == FORWARD_INFERENCE:  # in the order of memory
             cut = max(cut, min(RUN / (n * itemsize), plan.statistics * plan.count / n / TASKS))
         for i in range(CYNORM_BN_MASK):
@@ -645,7 +646,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
     t.streaming = nbytes >= streaming_from and not in_place
     t.training = plan.kind in (FORWARD_TRAINING, BACKWARD_TRAINING)
     # in the cache, Intel's cores fetch rows by themselves, and sums of two tensors have no room for prefetches
-    t.fetches = t.streaming or plan.kind == FORWARD_TRAINING or fetches_far_lines()
+    t.fetches = nbytes >= streaming_from or plan.kind == FORWARD_TRAINING or fetches_far_lines()
     plan.cached = nbytes < LARGE
     t.activation = <cynorm_activation>p.activation
     t.parameter[0] = p.parameter[0]
@@ -658,7 +659,7 @@ cdef void make_plan(const cynorm_bn *p, const cynorm_bn_call *call, plan_t *plan
         plan.gradient = elements_of_a_task(plan) * plan.real
         if plan.gradient * (1 if plan.chunks == 1 else plan.units * plan.chunks) > GRADIENT:
             plan.gradient = 0
-    plan.task_bytes = round_up(plan.sums_bytes, LINE) + round_up(plan.gradient, LINE)
+    plan.task_bytes = round_up(plan.sums_bytes + plan.gradient, LINE)
     plan.parts = t.blocks
     if plan.repeat == 1 and kernels_of(plan).bn_sums_bytes(t.kept_inner, t.row + 1) > plan.sums_bytes / t.blocks:
         plan.parts = 1  # rows fill their vectors
@@ -955,7 +956,7 @@ cdef void place(const state_t *s, int64_t unit, int64_t chunk, char *sums, void 
         t.slope = s.array[SLOPE] + each
         t.offset = s.array[OFFSET] + each
     if plan.gradient > 0:
-        t.gradient.data = sums + round_up(plan.sums_bytes, LINE)
+        t.gradient.data = sums + plan.sums_bytes
     t.count[1] = 1
     t.blocks = blocks_of(plan, unit)
     shift_statistics(plan, t, unit % plan.cuts * plan.cut)
@@ -998,7 +999,7 @@ cdef void take_step(const plan_t *plan, cynorm_bn_tile *t, int step, int64_t n, 
         next_gradient = place_gradient(plan, t)
     if step == SUMS:
         k.bn_sums(t)
-    elif plan.kind == FORWARD_INFERENCE or t.kept_inner or t.packs or t.gradient.data != NULL:
+    elif plan.kind == FORWARD_INFERENCE or t.kept_inner or t.packs or t.gradient.data != NULL:  # in the order of sums
         k.bn_apply(t, NULL)
     else:  # last group first: its data, summed last, are still in the cache
         turn(t, &plan.groups, groups - 1)

@@ -46,7 +46,8 @@ cdef extern from *:
     uint64_t cynorm_float_mode() nogil
     void cynorm_set_float_mode(uint64_t mode) nogil
 
-# The tasks of a share that have been begun: how many in all, from its front by its owner, from its end by others.
+# The tasks of a share that have been begun: how many in all (not counted where threads keep to their shares), from its
+# front by its owner, from its end by others.
 ctypedef struct share_t:
     int64_t begun, front, end
     int64_t apart[13]               # two lines of the cache, wherever it begins: no two threads write to one

@@ -272,7 +272,7 @@ CYNORM_INLINE void FN(sum_reduced)(wide *sums, cynorm_bn_rows in, const real *ce
     const int runs = FN(in_runs)(backward, dtype), step = 2 * VL;
     const int half = FN(half_of)(0, 2, dtype), other = FN(half_of)(1, 2, dtype);
     const int64_t left = in.n % VL; /* of each row, so that masks are the same */
-    const int fetches = in.x_ahead.by || in.g_ahead.by;
+    const int fetches = in.x_ahead.by || (backward && in.g_ahead.by);
     for (int64_t r = 0; r < in.count; r++, sums += 2) {
         wide first[2] = {sums[0]}, second[2] = {sums[1]};
         const vec c = FN(splat)(center[r]), factor = FN(splat)(runs ? norm[r] : 1);

@@ -22,9 +22,9 @@ static inline const double *FN(column_sums)(const wide *sums, int64_t at) {
 /* Sums `which` (0 or 1) of n statistics from k on; the two of a vector follow each other. */
 static inline cynorm_exact FN(sums_of)(const cynorm_bn_unit *u, int64_t k, int64_t n, int which) {
     const wide *sums = (const wide *)u->sums + which;
-    double high[CYNORM_BN_LANES] = {0}, low[CYNORM_BN_LANES] = {0};
-    cynorm_exact sum = {{0}, {0}};
     if (u->kept_inner) {
+        double high[CYNORM_BN_LANES] = {0}, low[CYNORM_BN_LANES] = {0};
+        cynorm_exact sum = {{0}, {0}};
         for (int64_t j = 0; j < u->repeat; j++) {
             const int64_t at = (j * u->n + k) * u->spread;
             if (u->spread == 1 && at % VL + CYNORM_BN_LANES <= VL) {
@@ -59,7 +59,7 @@ static inline cynorm_exact FN(sums_of)(const cynorm_bn_unit *u, int64_t k, int64
     return cynorm_sums_of_lanes(lanes, CYNORM_DOUBLE);
 }
 
-/* The sums of all chunks, one after another, into those of the first. */
+/* The sums of all chunks, in order, into those of the first. */
 static void FN(merge_chunks)(const cynorm_bn_unit *u) {
     for (int64_t c = 1; c < u->chunks; c++)
         for (int64_t i = 0; i < u->part_bytes; i += sizeof(wide)) {

@@ -3,7 +3,7 @@
 
 typedef struct {
     union {
-        struct { char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE], value[CYNORM_BN_STAGE]; };
+        struct { char x[CYNORM_BN_STAGE], g[CYNORM_BN_STAGE]; };
         float halves[4][CYNORM_BN_WIDEST]; /* coefficients of bfloat16, whose rows are used as they are */
     };
     char out[CYNORM_BN_STAGE];
@@ -85,10 +85,10 @@ static void FN(gradient_rows)(cynorm_bn_rows *in, const cynorm_bn_tile *t, scrat
     const cynorm_bn_view *kept = &t->view[CYNORM_BN_VALUE], *gradient = &t->gradient;
     const int64_t size = sizeof(real), row = gradient->data ? cynorm_bn_step(t, gradient) : b->n * size;
     const int64_t value_row = kept->data ? cynorm_bn_step(t, kept) : b->n * size;
-    const char *value = kept->data ? cynorm_bn_at(kept, b) : s->value;
+    const char *value = kept->data ? cynorm_bn_at(kept, b) : s->out; /* no results are in it yet */
     char *copy = gradient->data ? cynorm_bn_at(gradient, b) : s->g;
     if (!left && !kept->data) {
-        line l = {.out = s->value, .step = value_row, .coefficient = {FN(coefficient)(t, t->center, b),
+        line l = {.out = s->out, .step = value_row, .coefficient = {FN(coefficient)(t, t->center, b),
                   FN(coefficient)(t, t->gain, b), FN(coefficient)(t, t->bias, b)}};
         cynorm_bn_rows rows = {.x = in->x, .x_step = in->x_step, .n = b->n, .count = b->count, .images = 1};
         FN(combine_loops)[CYNORM_COMPUTE][CYNORM_NORMALIZE][t->kept_inner][0](&l, &rows);
@@ -150,7 +150,7 @@ static cynorm_bn_block FN(blocks)(const cynorm_bn_tile *t, int64_t most, int sta
     const int is_short = t->kept_inner && staged && !FN(as_reals)(t) && row <= CYNORM_BN_SHORT;
     const int64_t stage = (is_short ? CYNORM_BN_SHORT_STAGE : CYNORM_BN_STAGE) / size;
     if (FN(as_reals)(t) || (mask->data && mask->stride[0] != 1 && t->count[0] > 1)) {
-        const int64_t whole = (t->count[0] + 15) / 16 * 16; /* copies have whole vectors, and bytes of a mask */
+        const int64_t whole = (t->count[0] + 15) / 16 * 16; /* room for a copy's last whole vector, and for bytes of a mask */
         b.piece = whole < CYNORM_BN_ROW ? whole : CYNORM_BN_ROW;
         staged = 1;
     } else if (staged && b.piece > stage) {

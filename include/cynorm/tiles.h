@@ -119,7 +119,7 @@ typedef struct {
     int64_t n, spread, repeat, count;       /* count: elements that each statistic is of */
     double epsilon;
     char *sums;
-    int64_t chunks, chunk_bytes;    /* of sums, one after another, */
+    int64_t chunks, chunk_bytes;    /* from the sums of one to those of the next, */
     int64_t part_bytes;             /* of which so many are of these statistics */
     const void *scale, *shift;      /* NULL: 1, 0 */
     void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
