@@ -20,7 +20,7 @@ unit is summed (`run_beside`); likewise any chunk of inference's gradient, which
 chunks are summed, then all are applied, last first: those of a unit, where threads share units evenly, or those of
 the whole call. The thread that sums a unit's last chunk works out its statistics. Cuts depend on the shape alone,
 and the sums of chunks are added in order. Several short units are joined into one (`join_short_units`). Gradients
-through activations of which a derivative takes long are left by sums for results, if there is room (`place_gradient`).
+through other activations than ReLU are left by sums for results, if there is room (`place_gradient`).
 
 Tensors of one call may differ in memory order. Axes are then in the order of the tensor that leaves the fewest others
 to be packed; kernels pack these by slabs of a tile. Units are then wide, and channels in blocks are taken with the

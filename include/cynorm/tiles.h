@@ -119,8 +119,8 @@ typedef struct {
     int64_t n, spread, repeat, count;       /* count: elements that each statistic is of */
     double epsilon;
     char *sums;
-    int64_t chunks, chunk_bytes;    /* from the sums of one to those of the next, */
-    int64_t part_bytes;             /* of which so many are of these statistics */
+    int64_t chunks, chunk_bytes;    /* from the sums of one to those of the next; */
+    int64_t part_bytes;             /* so many of a chunk's are of these statistics */
     const void *scale, *shift;      /* NULL: 1, 0 */
     void *mean, *mean_low, *variance, *rstd, *diff_scale, *diff_shift;
     void *center, *norm, *gain, *bias, *slope, *offset;
