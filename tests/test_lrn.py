@@ -478,12 +478,12 @@ def test_channels_last_gives_the_bits_of_planes(isa, dtype, channels, size):
 
 
 @pytest.mark.parametrize("size", [3, 5, 7, 9, 15])
-@pytest.mark.parametrize("channels", [16, 48, 64, 80])
+@pytest.mark.parametrize("images, channels", [(2, 16), (2, 48), (2, 64), (2, 80), (1, 64), (1, 176)])
 @each_dtype
-def test_planes_of_channels_wherever_they_begin(isa, dtype, channels, size):
-    """At every place in a line, each thread its rows; in place and beside it."""
+def test_planes_of_channels_wherever_they_begin(isa, dtype, images, channels, size):
+    """At every place in a line, each thread its rows or, of one image, channels; in place and beside it."""
     lrn, planes = (cynorm.LRN(size, 0.5, region="within_channel", layout=layout) for layout in ("NHWC", "NCHW"))
-    shape = (2, channels, 17, 11)
+    shape = (images, channels, 17, 11)
     dense = draw_pair(shape, dtype)
     expected_dst, expected_diff = planes.forward(dense[1]), planes.backward(*dense)
     for offset in range(64 // dtype.itemsize):

@@ -714,15 +714,16 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
 static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
     const int pixels = FN(by_pixels)(t);
     const int64_t size = cynorm_itemsize(t->src.dtype), runs = pixels ? 1 : t->count[1], step = pixels ? VL : t->count[0];
-    const int64_t lead = pixels && t->count[0] > VL ? FN(lead_of)(t, backward) : 0;
+    const int64_t lead = pixels ? FN(lead_of)(t, backward) : 0;
     along_t along = {0};
     if (t->windows) along = FN(along)(t);
     for (int64_t i2 = 0; i2 < t->count[2]; i2++)
         for (int64_t i1 = 0; i1 < runs; i1++)
             for (int64_t i = -lead; i < t->count[0] - lead; i += step) {
                 if (pixels) {
-                    along.lanes = t->count[0] - i, along.lead = i < 0 ? lead : 0, along.at_lines = lead > 0 && t->streaming;
-                    along.vectors = t->count[1] + (i < 0), along.whole = along.lanes < VL ? 0 : along.vectors;
+                    along.lanes = t->count[0] - i, along.lead = i < 0 && !t->before ? lead : 0;
+                    along.at_lines = lead > 0 && t->streaming;
+                    along.vectors = t->count[1] + (along.lead > 0), along.whole = along.lanes < VL ? 0 : along.vectors;
                 }
 #define AT(name, i, i1, i2) (i) * size + (i1) * t->name.stride[1] + (i2) * t->name.stride[2]
 #define RUN(i, i1, i2) (run_at){AT(src, i, i1, i2), AT(diff_dst, i, i1, i2), AT(dst, i, i1, i2)}

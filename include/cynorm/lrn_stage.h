@@ -186,10 +186,12 @@ static void FN(leave_stage)(out_t *o, int64_t done) {
  * One row of vectors then goes along where the last channels of an entry lie beside the first ones of the next: it has one entry
  * more, and at either end only a part of its lanes. ---- */
 
-/* Lanes by which vectors begin before their entries, which are whole lines, and follow on in all operands; else 0. */
+/* Lanes by which vectors begin before their entries, which are whole lines, and follow on in all operands; else 0. Of entries that
+ * are cut, each part has its own lines; the first one has those where two entries meet. */
 static int64_t FN(lead_of)(const cynorm_lrn_tile *t, int backward) {
-    const int64_t entry = t->count[0] * (int64_t)sizeof(real), lines = entry | t->dst.streamed | t->dst.stride[2];
-    if (!FN(is_line)(t->dst.dtype) || lines & 63 || (!t->streaming && t->count[0] <= 2 * VL)) return 0;
+    const int64_t entry = (t->before + t->count[0] + t->after) * (int64_t)sizeof(real);
+    const int64_t lines = entry | t->dst.streamed | t->dst.stride[2];
+    if (!FN(is_line)(t->dst.dtype) || lines & 63 || (!t->streaming && entry <= 2 * CYNORM_VBYTES)) return 0;
     if (t->src.stride[1] != entry || t->dst.stride[1] != entry || (backward && t->diff_dst.stride[1] != entry)) return 0;
     return ((intptr_t)t->dst.data & 63) / (int64_t)sizeof(real);
 }

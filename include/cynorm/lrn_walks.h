@@ -277,7 +277,7 @@ static void FN(lrn_walks)(const cynorm_lrn_tile *t, int backward) {
                 real *rows = scratch + walk * kept_of_walk, *terms_rows = rows + window * kept;
                 const int64_t at = walk * vector - lead * size;
                 w.lanes = walk < full ? VL : t->count[0] - walk * VL;
-                w.lead = walk ? 0 : lead, w.entries = t->count[1] + (w.lead > 0);
+                w.lead = walk || t->before ? 0 : lead, w.entries = t->count[1] + (w.lead > 0);
                 count = walk + CYNORM_WALKS_BESIDE <= full ? CYNORM_WALKS_BESIDE : 1;
                 w.beside = count > 1 ? kept_of_walk : 0;
                 const int64_t steps = w.entries + late;

@@ -64,8 +64,9 @@ typedef struct {
 } cynorm_lrn_tile;
 
 /* What takes a tile: lines of pixels that go through all slabs, or vectors of channels that go along rows of pixels, one after the
- * other, so that rows need not be cut; or loops of planes by way of copies, or of volumes. */
-enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS, CYNORM_LRN_COPIED, CYNORM_LRN_VOLUMES };
+ * other, so that rows need not be cut, and, of LINES, parts of channels write to no line of dst in common, though these begin at no
+ * pixel; or loops of planes by way of copies, or of volumes. */
+enum { CYNORM_LRN_COLUMNS = 1, CYNORM_LRN_CHANNELS, CYNORM_LRN_LINES, CYNORM_LRN_COPIED, CYNORM_LRN_VOLUMES };
 
 /* ---- BN: one tile, and the statistics of one unit; batch_norm.h says how they are computed ---- */
 

@@ -88,23 +88,26 @@ CYNORM_TRANSPOSE_LANES(4, __m512i, _mm512, LOAD, _mm512_storeu_si512)
 #undef LANE
 #undef CYNORM_TRANSPOSE_LANES
 
-/* n rows: a lane's, two lanes' or four lanes'; `given` of a lane's, `kept` of its columns. */
+/* n rows, by vectors of `piece` bytes of them: a lane, two lanes or four; `given` of a lane's rows, `kept` of its columns. */
 CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char *from, int64_t from_step,
-                                          int n, int size, int given, int kept) {
+                                          int n, int size, int piece, int given, int kept) {
+    for (int done = 0; done < n * size; done += piece, to += piece, from += piece / size * from_step) {
 #if CYNORM_VBYTES == 64
-    if (n * size == 64) cynorm_transpose_lanes_4(to, to_step, from, from_step, size, given, kept);
+        if (piece == 64) cynorm_transpose_lanes_4(to, to_step, from, from_step, size, given, kept);
 #endif
 #if CYNORM_VBYTES >= 32
-    if (n * size == 32) cynorm_transpose_lanes_2(to, to_step, from, from_step, size, given, kept);
+        if (piece == 32) cynorm_transpose_lanes_2(to, to_step, from, from_step, size, given, kept);
 #endif
-    if (n * size == 16) cynorm_transpose_lanes_1(to, to_step, from, from_step, size, given, kept);
+        if (piece == 16) cynorm_transpose_lanes_1(to, to_step, from, from_step, size, given, kept);
+    }
 }
 
 #else
 
 CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char *from, int64_t from_step,
-                                          int n, int size, int given, int kept) {
+                                          int n, int size, int piece, int given, int kept) {
     const int rows = given < CYNORM_LANE / size ? given : n;
+    (void)piece;
     for (int i = 0; i < kept; i++)
         cynorm_copy_elements(to + i * to_step, size, from + i * size, from_step, rows, size);
 }
@@ -113,7 +116,7 @@ CYNORM_INLINE void cynorm_transpose_block(char *to, int64_t to_step, const char 
 
 /* n rows at a time, of n or more. The last blocks overlap those before: nothing past a row is read. */
 CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *from, int64_t from_step,
-                                         int64_t rows, int64_t columns, int64_t ahead, int size, int n) {
+                                         int64_t rows, int64_t columns, int64_t ahead, int size, int n, int piece) {
     const int wide = CYNORM_LANE / size, line = 64 / size;
     for (int64_t r = 0; r < rows; r += n) {
         const int64_t row = r < rows - n ? r : rows - n;
@@ -123,10 +126,11 @@ CYNORM_INLINE void cynorm_transpose_rows(char *to, int64_t to_step, const char *
             const int64_t end = columns - c < line ? columns - c : line;
             for (int64_t i = 0; ahead && i < n; i++) __builtin_prefetch(in + i * from_step + ahead, 0, 2);
             for (int64_t k = wide; k <= end; k += wide, in += CYNORM_LANE, out += wide * to_step)
-                cynorm_transpose_block(out, to_step, in, from_step, n, size, wide, wide);
+                cynorm_transpose_block(out, to_step, in, from_step, n, size, piece, wide, wide);
         }
         const int64_t over = columns % wide ? wide - columns % wide : 0;
-        if (over) cynorm_transpose_block(out - over * to_step, to_step, in - over * size, from_step, n, size, wide, wide);
+        if (over)
+            cynorm_transpose_block(out - over * to_step, to_step, in - over * size, from_step, n, size, piece, wide, wide);
     }
 }
 
@@ -141,7 +145,8 @@ CYNORM_INLINE void cynorm_split_rows(char *to, int64_t to_step, const char *from
     const int64_t first = from_step > 0 ? 0 : over < rows ? over : rows, whole = from_step < 0 ? rows : rows - over;
     int64_t r = first;
     for (; r + n <= whole; r += n)
-        cynorm_transpose_block(to + r * size, to_step, from + r * from_step, from_step, n, size, CYNORM_LANE / size, (int)columns);
+        cynorm_transpose_block(to + r * size, to_step, from + r * from_step, from_step, n, size, CYNORM_VBYTES, CYNORM_LANE / size,
+                               (int)columns);
     for (int64_t c = 0; c < columns; c++) {
         cynorm_copy_elements(to + c * to_step, size, from + c * size, from_step, first, size);
         cynorm_copy_elements(to + c * to_step + r * size, size, from + c * size + r * from_step, from_step, rows - r, size);
@@ -155,26 +160,32 @@ CYNORM_INLINE void cynorm_join_rows(char *to, int64_t to_step, const char *from,
     const int64_t whole = columns - (CYNORM_LANE - 1) / to_step;
     int64_t c = 0;
     for (; c + n <= whole; c += n)
-        cynorm_transpose_block(to + c * to_step, to_step, from + c * size, from_step, n, size, (int)rows, n);
+        cynorm_transpose_block(to + c * to_step, to_step, from + c * size, from_step, n, size, CYNORM_LANE, (int)rows, n);
     for (int64_t r = 0; r < rows; r++)
         cynorm_copy_elements(to + r * size + c * to_step, to_step, from + r * from_step + c * size, size, columns - c, size);
 }
 
-/* As many rows at a time as a vector holds, or, where there are fewer, half a vector or a quarter: channels
- * of a block. Each is a function of its own, or pointers spill. */
+/* A line of rows at a time or, where there are fewer, half of one or a quarter: channels of a block; by vectors as wide as can be
+ * or, where these would lie across lines, and further apart than what is read, by the shortest, which seldom do. Each is a function
+ * of its own, or pointers spill. */
 #define ARGUMENTS                                                                                            \
     char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t columns,           \
         int64_t ahead
-#define CYNORM_TRANSPOSE(size, bytes)                                                                        \
-    static __attribute__((noinline)) void cynorm_transpose_##size##_##bytes(ARGUMENTS) {                     \
-        cynorm_transpose_rows(to, to_step, from, from_step, rows, columns, ahead, size, bytes / size);       \
+#define CYNORM_TRANSPOSE(size, bytes, way, piece)                                                            \
+    static __attribute__((noinline)) void cynorm_transpose_##size##_##bytes##_##way(ARGUMENTS) {             \
+        cynorm_transpose_rows(to, to_step, from, from_step, rows, columns, ahead, size, bytes / size, piece); \
     }
-#define CYNORM_TRANSPOSE_SIZE(size) CYNORM_TRANSPOSE(size, 16) CYNORM_TRANSPOSE(size, 32) CYNORM_TRANSPOSE(size, 64)
+#define CYNORM_TRANSPOSE_BOTH_WAYS(size, bytes)                                                              \
+    CYNORM_TRANSPOSE(size, bytes, wide, bytes < CYNORM_VBYTES ? bytes : CYNORM_VBYTES)                       \
+    CYNORM_TRANSPOSE(size, bytes, short, CYNORM_LANE)
+#define CYNORM_TRANSPOSE_SIZE(size)                                                                          \
+    CYNORM_TRANSPOSE_BOTH_WAYS(size, 16) CYNORM_TRANSPOSE_BOTH_WAYS(size, 32) CYNORM_TRANSPOSE_BOTH_WAYS(size, 64)
 CYNORM_TRANSPOSE_SIZE(1)
 CYNORM_TRANSPOSE_SIZE(2)
 CYNORM_TRANSPOSE_SIZE(4)
 CYNORM_TRANSPOSE_SIZE(8)
 #undef CYNORM_TRANSPOSE_SIZE
+#undef CYNORM_TRANSPOSE_BOTH_WAYS
 #undef CYNORM_TRANSPOSE
 #define CYNORM_NARROW(way, size)                                                                             \
     static __attribute__((noinline)) void cynorm_##way##_##size(ARGUMENTS) {                                 \
@@ -195,10 +206,13 @@ typedef void cynorm_transposition(ARGUMENTS, int64_t size);
 
 /* 16 bytes of each, or more. */
 static void cynorm_transpose(ARGUMENTS, int64_t size) {
-    const int64_t bytes = rows * size < CYNORM_VBYTES ? rows * size : CYNORM_VBYTES;
-#define OF(size)                                                                                             \
-    (bytes < 32 ? cynorm_transpose_##size##_16 : bytes < 64 ? cynorm_transpose_##size##_32 : cynorm_transpose_##size##_64)
-    (size == 1 ? OF(1) : size == 2 ? OF(2) : size == 4 ? OF(4) : OF(8))(to, to_step, from, from_step, rows, columns, ahead);
+    const int64_t bytes = rows * size, across = ((intptr_t)to | to_step) & 63;
+#define OF(size, way)                                                                                        \
+    (bytes < 32 ? cynorm_transpose_##size##_16_##way                                                         \
+     : bytes < 64 ? cynorm_transpose_##size##_32_##way : cynorm_transpose_##size##_64_##way)
+#define BY(way) (size == 1 ? OF(1, way) : size == 2 ? OF(2, way) : size == 4 ? OF(4, way) : OF(8, way))
+    (across && to_step > from_step ? BY(short) : BY(wide))(to, to_step, from, from_step, rows, columns, ahead);
+#undef BY
 #undef OF
 }
 static void cynorm_split(ARGUMENTS, int64_t size) {
