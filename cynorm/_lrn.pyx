@@ -24,9 +24,9 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport fetches_far_lines, kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED, CYNORM_LRN_LINES, CYNORM_LRN_VOLUMES,
-    CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view,
-    cynorm_real_kernels,
+    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED, CYNORM_LRN_LINES,
+    CYNORM_LRN_VOLUMES, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile,
+    cynorm_lrn_view, cynorm_real_kernels,
 )
 from cynorm._tasks cimport (
     close_tasks, cynorm_float_mode, cynorm_set_float_mode, next_task, omp_get_num_threads, omp_get_thread_num,
@@ -633,11 +633,11 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     if (c.by_columns and not plan.tile.far_lines and plan.moved >= FAR_STREAMING * plan.team
             and suits_columns(plan)):
         plan.tile.streaming = plan.may_stream
-    # channels of pixels: loops that take cut ones are several times as slow, or let dst leave by parts of lines
+    # channels of pixels: loops that take cut ones are several times as slow or, but for LINES, let dst leave by parts
     c.whole = taken_by in (CYNORM_LRN_CHANNELS, CYNORM_LRN_LINES) and not too_much_scratch(plan, SCRATCH_MOST)
     beside = not plan.level[0].windowed and c.length > 1
-    # parts as short as two narrow windows or, forward, a wide one, though more is done twice then, where threads would write to
-    # the same line
+    # parts as short as two narrow windows or, forward, a wide one, though more is done twice then, where threads would
+    # write to the same line
     c.windows = 4
     if beside and plan.cached and not begins_at_lines(plan) and not (wide(plan) and taken_by == CYNORM_LRN_LINES):
         c.windows = 1 if wide(plan) and not plan.backward else 2

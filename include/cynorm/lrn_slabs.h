@@ -263,12 +263,30 @@ CYNORM_INLINE void FN(sum_along_lanes)(real *cells, int64_t vectors, const windo
 enum { CYNORM_PIXELS = 4 }; /* at a time */
 typedef struct { vec cell, two, before; } pixels_t; /* S_1 and S_2 of the latest pixel, S_2 of the one before */
 
-/* `count` pixels, of the row if `given`, else beyond it; fours: where their S_4 belong. If `ends`, windows of n that end there. */
-CYNORM_INLINE void FN(sum_pixels)(pixels_t *s, real *cells, real *fours, int64_t right, int64_t n, int low, int count, int given,
-                                  int ends) {
+/* A row: its cells, in whose place sums go, and S_4 of its pixels, n - 1 vectors of zeros before them, pixels + right behind. Of
+ * squares, too: where its pixels lie, of so many lanes, and what is prefetched with them; `edges` at either end are cells. */
+typedef struct {
+    real *cells, *fours;
+    int64_t pixels, right, n;
+    const char *src, *ahead;
+    int64_t step, lanes, edges;
+} pixel_row;
+enum { CYNORM_NO_PIXELS, CYNORM_PIXELS_OF_CELLS, CYNORM_PIXELS_OF_SRC }; /* what the row's pixels are made of */
+
+/* `count` pixels from p on; beyond the row there are none. If `ends`, windows of n end there. */
+CYNORM_INLINE void FN(sum_pixels)(pixels_t *s, const pixel_row *row, int64_t p, int dtype, int64_t lanes, int low, int count,
+                                  int given, int ends) {
     vec cell[CYNORM_PIXELS], two[CYNORM_PIXELS], sum[CYNORM_PIXELS];
+    real *cells = row->cells + p * VL, *fours = row->fours + p * VL;
+    const int64_t n = row->n;
 #define EACH_PIXEL _Pragma("GCC unroll 4") for (int j = 0; j < count; j++)
-    EACH_PIXEL cell[j] = given ? FN(load)(cells + j * VL) : (vec){0};
+    EACH_PIXEL {
+        if (given == CYNORM_PIXELS_OF_SRC) {
+            if (!FN(is_line)(dtype)) __builtin_prefetch(row->ahead + (p + j) * row->step, 0, 2);
+            const vec x = FN(get)(row->src + (p + j) * row->step, dtype, lanes);
+            cell[j] = x * x;
+        } else cell[j] = given ? FN(load)(cells + j * VL) : (vec){0};
+    }
     EACH_PIXEL two[j] = cell[j] + (j ? cell[j - 1] : s->cell);
     EACH_PIXEL FN(store)(fours + j * VL, two[j] + (j > 1 ? two[j - 2] : j ? s->two : s->before));
     if (ends) {
@@ -294,28 +312,38 @@ CYNORM_INLINE void FN(sum_pixels)(pixels_t *s, real *cells, real *fours, int64_t
 #undef S_4
 #undef S_8
 #undef S_16
-        EACH_PIXEL FN(store)(cells + (j - right) * VL, sum[j]);
+        EACH_PIXEL FN(store)(cells + (j - row->right) * VL, sum[j]);
     }
 #undef EACH_PIXEL
     s->before = count > 1 ? two[count - 2] : s->two;
     s->two = two[count - 1], s->cell = cell[count - 1];
 }
 
-/* fours: n - 1 vectors of zeros before it, pixels + right behind. */
-CYNORM_INLINE void FN(sum_along_pixels)(real *cells, int64_t pixels, int64_t right, int64_t n, real *fours, int low) {
+/* The pixels of a row, of src or of cells. */
+CYNORM_INLINE void FN(sum_along_pixels)(const pixel_row *of, int dtype, int64_t lanes, int low, int given) {
+    const pixel_row row = *of;
+    const int64_t pixels = row.pixels, right = row.right, edges = given == CYNORM_PIXELS_OF_SRC ? row.edges : 0;
     pixels_t s = {0};
     int64_t p = 0;
+#define SOME(count, given, ends) FN(sum_pixels)(&s, &row, p, dtype, lanes, low, count, given, ends)
+#define BEYOND(end, ends)                                                                                              \
+    for (; p + CYNORM_PIXELS <= (end); p += CYNORM_PIXELS) SOME(CYNORM_PIXELS, CYNORM_NO_PIXELS, ends);                \
+    for (; p < (end); p++) SOME(1, CYNORM_NO_PIXELS, ends)
 #define PIXELS(end, given, ends)                                                                                       \
     do {                                                                                                               \
-        for (; p + CYNORM_PIXELS <= (end); p += CYNORM_PIXELS)                                                         \
-            FN(sum_pixels)(&s, cells + p * VL, fours + p * VL, right, n, low, CYNORM_PIXELS, given, ends);             \
-        for (; p < (end); p++) FN(sum_pixels)(&s, cells + p * VL, fours + p * VL, right, n, low, 1, given, ends);      \
+        const int64_t most = (end) < pixels - edges ? (end) : pixels - edges;                                          \
+        for (; p < edges && p < (end); p++) SOME(1, CYNORM_PIXELS_OF_CELLS, ends);                                     \
+        for (; p + CYNORM_PIXELS <= most; p += CYNORM_PIXELS) SOME(CYNORM_PIXELS, given, ends);                        \
+        for (; p < most; p++) SOME(1, given, ends);                                                                    \
+        for (; edges && p < (end); p++) SOME(1, CYNORM_PIXELS_OF_CELLS, ends);                                         \
     } while (0)
-    PIXELS(right < pixels ? right : pixels, 1, 0);
-    PIXELS(pixels, 1, 1);
-    PIXELS(right, 0, 0);
-    PIXELS(pixels + right, 0, 1);
+    PIXELS(right < pixels ? right : pixels, given, 0);
+    PIXELS(pixels, given, 1);
+    BEYOND(right, 0);
+    BEYOND(pixels + right, 1);
+#undef BEYOND
 #undef PIXELS
+#undef SOME
 }
 
 /* The squares of a row, whose vectors have n lanes. */
@@ -347,9 +375,13 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, const char *ahea
         FN(sum_strip)(s, cells, pitch, i, vectors, tree, low);                                                         \
     }
 #define CYNORM_PIXEL_SUMS(low)                                                                                         \
-    static __attribute__((noinline)) void FN(pixel_sums_##low)(real *cells, int64_t pixels, int64_t right, int64_t n,  \
-                                                               real *fours) {                                          \
-        FN(sum_along_pixels)(cells, pixels, right, n, fours, low);                                                     \
+    static __attribute__((noinline)) void FN(pixel_sums_##low)(const pixel_row *row) {                                 \
+        FN(sum_along_pixels)(row, CYNORM_COMPUTE, VL, low, CYNORM_PIXELS_OF_CELLS);                                    \
+    }
+#define CYNORM_PIXEL_SQUARES(T, low)                                                                                   \
+    static __attribute__((noinline)) void FN(pixel_squares_##T##_##low)(const pixel_row *row) {                        \
+        if (row->lanes >= VL) FN(sum_along_pixels)(row, CYNORM_##T, VL, low, CYNORM_PIXELS_OF_SRC);                    \
+        else FN(sum_along_pixels)(row, CYNORM_##T, row->lanes, low, CYNORM_PIXELS_OF_SRC);                             \
     }
 #define CYNORM_LANE_SUMS(bit)                                                                                          \
     static __attribute__((noinline)) void FN(lane_sums_##bit)(real *cells, int64_t vectors, const window_t *w,         \
@@ -376,6 +408,10 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, const char *ahea
         if (n == VL) FN(square_row)(cells, src, ahead, step, vectors, VL, CYNORM_##T);                                 \
         else FN(square_row)(cells, src, ahead, step, vectors, n, CYNORM_##T);                                          \
     }                                                                                                                  \
+    CYNORM_PIXEL_SQUARES(T, 0)                                                                                         \
+    CYNORM_PIXEL_SQUARES(T, 1)                                                                                         \
+    CYNORM_PIXEL_SQUARES(T, 2)                                                                                         \
+    CYNORM_PIXEL_SQUARES(T, 3)                                                                                         \
     CYNORM_SLAB_POWERS(T, usual, TERMS, CYNORM_BETA_THREE_QUARTERS, 1)                                                 \
     CYNORM_SLAB_POWERS(T, special, TERMS, cynorm_special_beta(b->q.beta), CYNORM_TOGETHER)                             \
     CYNORM_SLAB_POWERS(T, any, TERMS, CYNORM_BETA_ANY, CYNORM_TOGETHER)                                                \
@@ -388,8 +424,10 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, const char *ahea
 #define CYNORM_SLAB_CHOICES(T)                                                                                         \
     [CYNORM_##T] = {{{CYNORM_LOWS(CYNORM_SQUARES_OF, T, 0)}, {CYNORM_LOWS(CYNORM_SQUARES_OF, T, 1)}},                  \
                     CYNORM_POWERS_OF(slab_TERMS_##T##_), CYNORM_POWERS_OF(slab_FORWARD_##T##_),                        \
-                    FN(slab_BACKWARD_##T##_none), FN(square_row_##T)},
+                    FN(slab_BACKWARD_##T##_none), FN(square_row_##T),                                                  \
+                    {FN(pixel_squares_##T##_0), FN(pixel_squares_##T##_1), FN(pixel_squares_##T##_2), FN(pixel_squares_##T##_3)}},
 typedef void (*slab_loop)(slabs_t *, int64_t i, int64_t whole, int64_t others, int64_t n);
+typedef void (*pixel_loop)(const pixel_row *);
 CYNORM_TYPES(CYNORM_SLAB_LOOPS)
 CYNORM_LOWS(CYNORM_SUMS, , 0)
 CYNORM_LOWS(CYNORM_SUMS, , 1)
@@ -399,7 +437,7 @@ CYNORM_PIXEL_SUMS(2)
 CYNORM_PIXEL_SUMS(3)
 static void (*const FN(strip_sums)[2][CYNORM_SLABS])(const slab_sums *, real *, int64_t, int64_t, int64_t) = {
     {CYNORM_LOWS(CYNORM_SUMS_OF, , 0)}, {CYNORM_LOWS(CYNORM_SUMS_OF, , 1)}};
-static void (*const FN(pixel_sums)[])(real *, int64_t, int64_t, int64_t, real *) = {
+static const pixel_loop FN(pixel_sums)[] = {
     FN(pixel_sums_0), FN(pixel_sums_1), FN(pixel_sums_2), FN(pixel_sums_3)};
 #if CYNORM_PICKS /* by the highest bit of n */
 CYNORM_LANE_SUMS(2)
@@ -412,11 +450,13 @@ static void (*const FN(lane_sums)[])(real *, int64_t, const window_t *, int) = {
 static const struct {
     slab_loop squares[2][CYNORM_SLABS], terms[3], forward[3], backward;
     void (*square_row)(real *, const char *, const char *, int64_t, int64_t, int64_t);
+    pixel_loop pixel_squares[4];
 } FN(slab_loops)[] = {CYNORM_TYPES(CYNORM_SLAB_CHOICES)};
 #undef CYNORM_SLAB_LOOP
 #undef CYNORM_SQUARES
 #undef CYNORM_SUMS
 #undef CYNORM_PIXEL_SUMS
+#undef CYNORM_PIXEL_SQUARES
 #undef CYNORM_LOWS
 #undef CYNORM_SLAB_POWERS
 #undef CYNORM_SLAB_LOOPS
@@ -502,16 +542,17 @@ typedef struct {
     int64_t lead;                  /* of pixels along a seam (lrn_stage.h), else 0 */
     int at_lines;                  /* whether vectors are lines of dst, and leave past the cache */
     const cynorm_lrn_window *window;
+    int64_t n;                     /* cells of that window */
     real *fours;                   /* S_4 of a row's pixels */
     window_t in_lanes;
 } along_t;
 
 static along_t FN(along)(const cynorm_lrn_tile *t) {
-    along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = &t->window[0]};
+    along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = &t->window[0], .n = FN(pixels_of)(t)};
     if (FN(by_pixels)(t)) {
         real *zeros = a.cells + CYNORM_SLABS * a.pitch;
-        memset(zeros, 0, (size_t)(FN(pixels_of)(t) * VL) * sizeof(real));
-        a.fours = zeros + FN(pixels_of)(t) * VL;
+        memset(zeros, 0, (size_t)(a.n * VL) * sizeof(real));
+        a.fours = zeros + a.n * VL;
         a.vectors = a.whole = t->count[1];
         return a;
     }
@@ -522,35 +563,15 @@ static along_t FN(along)(const cynorm_lrn_tile *t) {
     return a;
 }
 
-static void FN(square_rows)(const slabs_t *b, const along_t *a,
-                            void (*square)(real *, const char *, const char *, int64_t, int64_t, int64_t)) {
-    const int64_t step = b->src_step, edge = a->lead > 0;
-    for (int j = b->read[0]; j < b->read[1]; j++) {
-        const char *newest = b->newest[j], *ahead = b->src_next[j];
-        real *row = a->cells + j * a->pitch;
-        for (int last = 0; last < 2 * edge; last++) {
-            const int64_t at = last ? a->whole - 1 : 0;
-            const vec x = FN(get_edge)(a->lead, last, newest + at * step);
-            FN(store)(row + at * VL, x * x);
-        }
-        square(row + edge * VL, newest + edge * step, ahead + edge * step, step, a->whole - 2 * edge, VL);
-        square(row + a->whole * VL, newest + a->whole * step, ahead + a->whole * step, step, a->vectors - a->whole, a->lanes);
-    }
-}
-
-/* Windows of squares, or mirrored ones of terms, of the rows that have them. */
-static void FN(sum_along_rows)(const along_t *a, const int *rows, int mirrored) {
-    const int64_t n = a->window->left + a->window->right + 1;
+/* Windows along the lanes of rows, in place of the cells. */
+static void FN(sum_lanes_of)(const along_t *a, const int *rows, int mirrored) {
 #if CYNORM_PICKS
-    if (a->window->step == 1) {
-        for (int j = rows[0]; j < rows[1]; j++) FN(store)(a->cells + j * a->pitch + a->vectors * VL, (vec){0});
-        FN(lane_sums)[62 - __builtin_clzll((uint64_t)n)](a->cells + rows[0] * a->pitch, (rows[1] - rows[0]) * a->pitch / VL,
-                                                         &a->in_lanes, mirrored);
-        return;
-    }
+    for (int j = rows[0]; j < rows[1]; j++) FN(store)(a->cells + j * a->pitch + a->vectors * VL, (vec){0});
+    FN(lane_sums)[62 - __builtin_clzll((uint64_t)a->n)](a->cells + rows[0] * a->pitch, (rows[1] - rows[0]) * a->pitch / VL,
+                                                        &a->in_lanes, mirrored);
+#else
+    (void)a, (void)rows, (void)mirrored;
 #endif
-    for (int j = rows[0]; j < rows[1]; j++)
-        FN(pixel_sums)[n % 4](a->cells + j * a->pitch, a->vectors, mirrored ? a->window->left : a->window->right, n, a->fours);
 }
 
 /* What a block takes: the loops for its cells, which of its sums the windows need, whether any slab is finished. */
@@ -558,8 +579,39 @@ typedef struct {
     slab_loop squares, terms, finish;
     void (*sums)(const slab_sums *, real *, int64_t pitch, int64_t i, int64_t vectors);
     void (*square_row)(real *, const char *, const char *, int64_t, int64_t, int64_t);
+    const pixel_loop *pixel_squares;
     int squares_needed, terms_needed, finishes;
 } work_t;
+
+/* Windows of squares, of the rows that have them. */
+static void FN(squares_along)(const slabs_t *b, const work_t *w, const along_t *a) {
+    const int64_t step = b->src_step;
+    for (int j = b->read[0]; j < b->read[1]; j++) {
+        const char *newest = b->newest[j], *ahead = b->src_next[j];
+        real *row = a->cells + j * a->pitch;
+        if (a->window->step == 1) {
+            w->square_row(row, newest, ahead, step, a->whole, VL);
+            w->square_row(row + a->whole * VL, newest + a->whole * step, ahead + a->whole * step, step, a->vectors - a->whole,
+                          a->lanes);
+            continue;
+        }
+        for (int last = 0; a->lead && last < 2; last++) {
+            const int64_t at = last ? a->whole - 1 : 0;
+            const vec x = FN(get_edge)(a->lead, last, newest + at * step);
+            FN(store)(row + at * VL, x * x);
+        }
+        w->pixel_squares[a->n % 4](&(pixel_row){row, a->fours, a->vectors, a->window->right, a->n, newest, ahead, step, a->lanes,
+                                                a->lead > 0});
+    }
+    if (a->window->step == 1) FN(sum_lanes_of)(a, b->read, 0);
+}
+
+/* Mirrored windows of terms, of the rows that have them. */
+static void FN(terms_along)(const slabs_t *b, const along_t *a) {
+    if (a->window->step == 1) FN(sum_lanes_of)(a, b->terms, 1);
+    else for (int j = b->terms[0]; j < b->terms[1]; j++)
+        FN(pixel_sums)[a->n % 4](&(pixel_row){a->cells + j * a->pitch, a->fours, a->vectors, a->window->left, a->n, .edges = 0});
+}
 
 /* The ends of rows along a seam, which the loops for terms and results leave out. */
 static __attribute__((noinline)) void FN(slab_edges)(slabs_t *b, const along_t *a, const cynorm_lrn_tile *t, int64_t done,
@@ -621,15 +673,14 @@ static void FN(work_along)(slabs_t *b, slab_loop work, const along_t *a) {
 static void FN(block_by_rows)(slabs_t *b, const work_t *w, const along_t *a, const cynorm_lrn_tile *t, int64_t done,
                               int backward) {
     if (w->squares_needed) {
-        FN(square_rows)(b, a, w->square_row);
-        FN(sum_along_rows)(a, b->read, 0);
+        FN(squares_along)(b, w, a);
         FN(clear_others)(b, b->read, a->vectors);
         w->sums(&b->squares, a->cells, a->pitch, 0, a->vectors);
     }
     if (w->terms_needed) {
         FN(work_along)(b, w->terms, a);
         if (a->lead) FN(slab_edges)(b, a, t, done, CYNORM_SLAB_TERMS);
-        FN(sum_along_rows)(a, b->terms, 1);
+        FN(terms_along)(b, a);
         FN(clear_others)(b, b->terms, a->vectors);
         w->sums(&b->term_sums, a->cells, a->pitch, 0, a->vectors);
     }
@@ -663,7 +714,7 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
     const char *diff_dst = backward ? t->diff_dst.data + at.diff_dst - out.overlap : NULL;
     work_t work = {FN(slab_loops)[dtype].squares[tree][low], FN(slab_loops)[dtype].terms[power],
                    backward ? FN(slab_loops)[dtype].backward : FN(slab_loops)[dtype].forward[power],
-                   FN(strip_sums)[tree][low], FN(slab_loops)[dtype].square_row, 0, 0, 0};
+                   FN(strip_sums)[tree][low], FN(slab_loops)[dtype].square_row, FN(slab_loops)[dtype].pixel_squares, 0, 0, 0};
     b->q = FN(coefficients_of)(t);
     b->src_step = pixels ? t->src.stride[1] : VL * size;
     b->diff_step = pixels ? t->diff_dst.stride[1] : VL * size;

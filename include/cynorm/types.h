@@ -330,7 +330,7 @@ static inline vec FN(load_s8)(const void *p) {
 #endif
 }
 
-/* Rounded half to even, NaN, if there may be any, being 0; to be saturated: what is below all integers becomes the least of them. */
+/* Rounded half to even, NaN, if there may be any, being 0; to be saturated: what is below all integers becomes the least one. */
 CYNORM_INLINE ivec FN(round_s8)(vec v, int may_be_nan) {
 #ifdef __SSE2__
     const vec most = FN(splat)(127);
