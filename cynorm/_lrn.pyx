@@ -238,8 +238,10 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
     if p.within_channel and few and not along:
         if w == 1:
             along = cells <= CYNORM_SUM_DIRECT + 1 and 3 * cells <= window.extent
+        elif box and pixels_follow(window, channels, itemsize):
+            along = False
         elif looped:
-            along = window.extent >= narrowest(itemsize) and not pixels_follow(window, channels, itemsize)
+            along = window.extent >= narrowest(itemsize)
         elif box:
             along = (window.extent >= VECTOR
                      and windowed[0].extent * window.extent * itemsize <= CYNORM_COPIED_PLANE)

@@ -67,10 +67,9 @@ static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
     if (kind == CYNORM_KIND_COLUMNS) return CYNORM_LRN_COLUMNS;
     if (kind == CYNORM_KIND_ANY || !t->windows) return 0;
-    if (FN(plain)(t) && FN(by_pixels)(t))
-        return kind != CYNORM_KIND_PLANES && FN(lead_of)(t, t->diff_dst.data != NULL) ? CYNORM_LRN_LINES : CYNORM_LRN_CHANNELS;
-    if (FN(plain)(t)) return t->rows ? CYNORM_LRN_VOLUMES : 0;
-    return !FN(by_pixels)(t) && FN(copyable)(t) ? CYNORM_LRN_COPIED : 0;
+    if (!FN(plain)(t)) return !FN(by_pixels)(t) && FN(copyable)(t) ? CYNORM_LRN_COPIED : 0;
+    if (!FN(by_pixels)(t)) return t->rows ? CYNORM_LRN_VOLUMES : 0;
+    return kind != CYNORM_KIND_PLANES && FN(lead_of)(t, t->diff_dst.data != NULL) ? CYNORM_LRN_LINES : CYNORM_LRN_CHANNELS;
 }
 
 /* ---- operands whose rows are not contiguous, copied before the loop and after ---- */

@@ -13,7 +13,8 @@
  *
  * Windows that also lie along rows are summed along rows first, by the same means: in planes, each row's vectors follow
  * one another (lrn_window.h); where channels are innermost, a row is taken one vector of channels at a time, and its
- * windows are trees, of S_4 of each of its pixels. A strip is then just a row. */
+ * windows are trees, of S_4 of each of its pixels. Pixels of few channels are rows as those of planes are; there, and where
+ * windows reach a vector or more, trees are made of S_4 of each cell, in memory. A strip is then just a row. */
 
 enum { CYNORM_WINDOW_BLOCKS = 8, CYNORM_STRIP = 16 }; /* the most of a window; vectors of a strip, at most */
 enum { CYNORM_FEWEST = 6 }; /* from so many channels on, a vector of them, even if mostly empty, is faster than lrn.h's loop */
@@ -245,6 +246,13 @@ CYNORM_INLINE void FN(slab_rows)(slabs_t *b, int64_t i, int64_t whole, int64_t o
 
 /* ---- windows along the rows of a block, in place of the cells ---- */
 
+/* The square of a vector of n lanes, which asks for another one of a row to come, unless powers do. */
+CYNORM_INLINE vec FN(square_of)(const char *src, const char *ahead, int dtype, int64_t n) {
+    if (!FN(is_line)(dtype)) __builtin_prefetch(ahead, 0, 2);
+    const vec x = FN(get)(src, dtype, n);
+    return x * x;
+}
+
 #if CYNORM_PICKS
 /* Of a plane: rows of vectors, one of zeros behind each. */
 CYNORM_INLINE void FN(sum_along_lanes)(real *cells, int64_t vectors, const window_t *given, int mirrored, int reach) {
@@ -281,11 +289,10 @@ CYNORM_INLINE void FN(sum_pixels)(pixels_t *s, const pixel_row *row, int64_t p, 
     const int64_t n = row->n;
 #define EACH_PIXEL _Pragma("GCC unroll 4") for (int j = 0; j < count; j++)
     EACH_PIXEL {
-        if (given == CYNORM_PIXELS_OF_SRC) {
-            if (!FN(is_line)(dtype)) __builtin_prefetch(row->ahead + (p + j) * row->step, 0, 2);
-            const vec x = FN(get)(row->src + (p + j) * row->step, dtype, lanes);
-            cell[j] = x * x;
-        } else cell[j] = given ? FN(load)(cells + j * VL) : (vec){0};
+        const int64_t at = (p + j) * row->step;
+        cell[j] = given == CYNORM_PIXELS_OF_SRC     ? FN(square_of)(row->src + at, row->ahead + at, dtype, lanes)
+                  : given == CYNORM_PIXELS_OF_CELLS ? FN(load)(cells + j * VL)
+                                                    : (vec){0};
     }
     EACH_PIXEL two[j] = cell[j] + (j ? cell[j - 1] : s->cell);
     EACH_PIXEL FN(store)(fours + j * VL, two[j] + (j > 1 ? two[j - 2] : j ? s->two : s->before));
@@ -346,14 +353,69 @@ CYNORM_INLINE void FN(sum_along_pixels)(const pixel_row *of, int dtype, int64_t 
 #undef SOME
 }
 
-/* The squares of a row, whose vectors have n lanes. */
+/* A row of cells between zeros, those of a window `apart` reals from each other; S_4 of each, behind n - 1 such steps of zeros; where
+ * the sums of its vectors go. */
+typedef struct {
+    const real *cells;
+    real *fours, *sums;
+    int64_t vectors, apart, right, n;
+} cell_row;
+
+/* The windows of `count` vectors, by where the first one's end. */
+CYNORM_INLINE void FN(sum_apart_cells)(const cell_row *row, real *sums, int64_t at, int low, int count) {
+    const int64_t n = row->n, apart = row->apart;
+    vec sum[CYNORM_PIXELS];
+#define EACH_VECTOR _Pragma("GCC unroll 4") for (int j = 0; j < count; j++)
+#define S_1(back) FN(load)(row->cells + at + j * VL - (back) * apart)
+    EACH_VECTOR {
+        if (low == 0) sum[j] = FN(splat)((real)-0.0);
+        if (low == 1) sum[j] = S_1(0);
+        if (low == 2) sum[j] = S_1(0) + S_1(1);
+        if (low == 3) sum[j] = S_1(0) + (S_1(1) + S_1(2));
+    }
+    const real *latest = row->fours + at - low * apart;
+#define S_4(back) FN(load)(latest + j * VL - (back) * apart)
+#define S_8(back) (S_4(back) + S_4((back) + 4))
+#define S_16(back) (S_8(back) + S_8((back) + 8))
+    if (n & 4) {
+        EACH_VECTOR sum[j] += S_4(0);
+        latest -= 4 * apart;
+    }
+    if (n & 8) {
+        EACH_VECTOR sum[j] += S_8(0);
+        latest -= 8 * apart;
+    }
+    if (n & 16) {
+        EACH_VECTOR sum[j] += S_16(0);
+        latest -= 16 * apart;
+    }
+    if (n & 32) EACH_VECTOR sum[j] += S_16(0) + S_16(16);
+    EACH_VECTOR FN(store)(sums + j * VL, sum[j]);
+#undef S_1
+#undef S_4
+#undef S_8
+#undef S_16
+#undef EACH_VECTOR
+}
+
+CYNORM_INLINE void FN(sum_along_cells)(const cell_row *of, int low) {
+    const cell_row row = *of;
+    const int64_t apart = row.apart, late = row.right * apart;
+    const real *cell = row.cells;
+    for (int64_t i = 0; row.n >= 4 && i < row.vectors * VL + late; i += VL, cell += VL)
+        FN(store)(row.fours + i, (FN(load)(cell) + FN(load)(cell - apart)) +
+                                 (FN(load)(cell - 2 * apart) + FN(load)(cell - 3 * apart)));
+    int64_t v = 0;
+    for (; v + CYNORM_PIXELS <= row.vectors; v += CYNORM_PIXELS)
+        FN(sum_apart_cells)(&row, row.sums + v * VL, v * VL + late, low, CYNORM_PIXELS);
+    for (; v < row.vectors; v++) FN(sum_apart_cells)(&row, row.sums + v * VL, v * VL + late, low, 1);
+}
+
+/* The squares of a row of a plane, whose vectors have n lanes. */
 CYNORM_INLINE void FN(square_row)(real *cells, const char *src, const char *ahead, int64_t step, int64_t vectors, int64_t n,
                                   int dtype) {
-    for (int64_t v = 0; v < vectors; v++, src += step, ahead += step) {
-        if (!FN(is_line)(dtype)) __builtin_prefetch(ahead, 0, 2);
-        const vec x = FN(get)(src, dtype, n);
-        FN(store)(cells + v * VL, x * x);
-    }
+    for (int64_t v = 0; v < vectors; v++, src += step, ahead += step)
+        FN(store)(cells + v * VL, FN(square_of)(src, ahead, dtype, n));
 }
 
 /* ---- compiled: sums of squares for each storage type, by either way; terms and results for each and its exponents
@@ -378,6 +440,8 @@ CYNORM_INLINE void FN(square_row)(real *cells, const char *src, const char *ahea
     static __attribute__((noinline)) void FN(pixel_sums_##low)(const pixel_row *row) {                                 \
         FN(sum_along_pixels)(row, CYNORM_COMPUTE, VL, low, CYNORM_PIXELS_OF_CELLS);                                    \
     }
+#define CYNORM_CELL_SUMS(low)                                                                                          \
+    static __attribute__((noinline)) void FN(cell_sums_##low)(const cell_row *row) { FN(sum_along_cells)(row, low); }
 #define CYNORM_PIXEL_SQUARES(T, low)                                                                                   \
     static __attribute__((noinline)) void FN(pixel_squares_##T##_##low)(const pixel_row *row) {                        \
         if (row->lanes >= VL) FN(sum_along_pixels)(row, CYNORM_##T, VL, low, CYNORM_PIXELS_OF_SRC);                    \
@@ -435,10 +499,16 @@ CYNORM_PIXEL_SUMS(0)
 CYNORM_PIXEL_SUMS(1)
 CYNORM_PIXEL_SUMS(2)
 CYNORM_PIXEL_SUMS(3)
+CYNORM_CELL_SUMS(0)
+CYNORM_CELL_SUMS(1)
+CYNORM_CELL_SUMS(2)
+CYNORM_CELL_SUMS(3)
 static void (*const FN(strip_sums)[2][CYNORM_SLABS])(const slab_sums *, real *, int64_t, int64_t, int64_t) = {
     {CYNORM_LOWS(CYNORM_SUMS_OF, , 0)}, {CYNORM_LOWS(CYNORM_SUMS_OF, , 1)}};
 static const pixel_loop FN(pixel_sums)[] = {
     FN(pixel_sums_0), FN(pixel_sums_1), FN(pixel_sums_2), FN(pixel_sums_3)};
+static void (*const FN(cell_sums)[])(const cell_row *) = {
+    FN(cell_sums_0), FN(cell_sums_1), FN(cell_sums_2), FN(cell_sums_3)};
 #if CYNORM_PICKS /* by the highest bit of n */
 CYNORM_LANE_SUMS(2)
 CYNORM_LANE_SUMS(4)
@@ -456,6 +526,7 @@ static const struct {
 #undef CYNORM_SQUARES
 #undef CYNORM_SUMS
 #undef CYNORM_PIXEL_SUMS
+#undef CYNORM_CELL_SUMS
 #undef CYNORM_PIXEL_SQUARES
 #undef CYNORM_LOWS
 #undef CYNORM_SLAB_POWERS
@@ -467,12 +538,38 @@ static const struct {
 
 /* ---- tiles ---- */
 
-/* Whether windows lie along rows whose pixels are vectors; else windows of rows, if any, lie along lanes. */
-static int FN(by_pixels)(const cynorm_lrn_tile *t) { return t->windows && t->window[0].step > 1; }
+/* Whether windows lie along level 1, pixels; else windows of rows, if any, lie along level 0. */
+static int FN(by_pixels)(const cynorm_lrn_tile *t) { return t->windows && t->window[0].step > 1 && t->count[1] > 1; }
 
 /* Whether windows lie along pixels, and channels fill their vectors well enough. */
 static int FN(channels_serve)(const cynorm_lrn_tile *t) {
     return t->window[0].step == t->pitch[1] && t->count[0] >= (VL < CYNORM_FEWEST ? VL : CYNORM_FEWEST);
+}
+
+/* Whether pixels, and the channels of each, follow on in all operands, but for those that have to be copied first. */
+static int FN(pixels_follow)(const cynorm_lrn_tile *t) {
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
+        const cynorm_lrn_view *m = &t->view[i];
+        if (m->data && FN(contiguous)(m) && m->stride[1] != t->count[0] * cynorm_itemsize(m->dtype)) return 0;
+    }
+    return t->window[0].step == t->count[0];
+}
+
+/* The tile or, where vectors of channels would be a quarter empty, one whose rows are its pixels, with windows along level 0: of more
+ * than a vector's channels, only if rows are no longer than this. */
+enum { CYNORM_PIXELS_AS_ROW = 24 << 10 };
+static cynorm_lrn_tile FN(by_rows)(const cynorm_lrn_tile *t) {
+    cynorm_lrn_tile rows = *t;
+    const int64_t channels = t->count[0], lanes = (channels + VL - 1) / VL * VL, row = channels * t->count[1];
+    const int few = 4 * channels <= 3 * lanes && (channels < VL || row * (int64_t)sizeof(real) <= CYNORM_PIXELS_AS_ROW);
+    if (FN(by_pixels)(t) && (few || !FN(channels_serve)(t)) && FN(pixels_follow)(t)) rows.count[0] = row, rows.count[1] = 1;
+    return rows;
+}
+
+/* Whether the windows of rows are summed in memory: those that reach further than a vector, which registers hold. */
+static int FN(in_memory)(const cynorm_lrn_tile *t) {
+    const cynorm_lrn_window *w = &t->window[0];
+    return !FN(by_pixels)(t) && !(CYNORM_PICKS && w->step == 1 && w->left < VL && w->right < VL);
 }
 
 /* Vectors of a slab; of pixels, with room for a seam. */
@@ -491,14 +588,20 @@ static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors, int tree) {
 }
 
 enum { CYNORM_CELLS_MARGIN = CYNORM_PIECES * VL }; /* in front, as sums are late */
-/* Bytes of scratch for cells of whole rows, and for S_4 of the pixels of one. */
+/* Zeros on either side of a row of which sums are made in memory, and its reals with these. */
+static int64_t FN(row_margin)(const cynorm_lrn_tile *t) {
+    return (FN(pixels_of)(t) * (FN(by_pixels)(t) ? VL : t->window[0].step) + VL - 1) / VL * VL;
+}
+static int64_t FN(row_reals)(const cynorm_lrn_tile *t) { return 2 * FN(row_margin)(t) + FN(slab_length)(t) * VL; }
+/* Bytes of scratch for cells of whole rows, for those of one between zeros, and for its S_4. */
 static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
     const int64_t cells = CYNORM_CELLS_MARGIN + CYNORM_SLABS * FN(slab_length)(t) * VL;
-    return FN(whole_lines)((cells + (2 * FN(pixels_of)(t) + FN(slab_length)(t)) * VL) * (int64_t)sizeof(real));
+    return FN(whole_lines)((cells + (1 + FN(in_memory)(t)) * FN(row_reals)(t)) * (int64_t)sizeof(real));
 }
 
 /* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst. */
-static size_t FN(slabs_scratch)(const cynorm_lrn_tile *t, int backward) {
+static size_t FN(slabs_scratch)(const cynorm_lrn_tile *given, int backward) {
+    const cynorm_lrn_tile tile = FN(by_rows)(given), *t = &tile;
     const int64_t length = FN(slab_length)(t), rows = 1 + (backward ? t->left + CYNORM_SLABS : 0), n = FN(slabs_of)(t);
     const int64_t reals =
         (1 + backward) * FN(slab_sums_size)(n, length, !FN(by_blocks)(t)) + rows * (length + 1) * VL;
@@ -513,9 +616,8 @@ static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     const int64_t n = FN(slabs_of)(t);
     if (n == 1 || n > CYNORM_SLABS_MOST) return 0;
     if (!t->windows) return t->count[0] >= VL || t->before;
-    if (FN(pixels_of)(t) == 1) return 0;
-    if (w->step == 1) return CYNORM_PICKS && w->left < VL && w->right < VL;
-    return FN(channels_serve)(t) && FN(pixels_of)(t) <= CYNORM_SLABS_MOST;
+    if (FN(pixels_of)(t) == 1 || FN(pixels_of)(t) > CYNORM_SLABS_MOST) return 0;
+    return w->step == 1 || FN(channels_serve)(t) || FN(pixels_follow)(t);
 }
 
 static slab_sums FN(slab_sums_in)(real *scratch, int64_t n, int64_t vectors, int tree) {
@@ -541,26 +643,34 @@ typedef struct {
     int64_t whole, vectors, lanes; /* of a row: whole vectors, all; lanes of the others */
     int64_t lead;                  /* of pixels along a seam (lrn_stage.h), else 0 */
     int at_lines;                  /* whether vectors are lines of dst, and leave past the cache */
+    int pixels;                    /* whether these are vectors */
     const cynorm_lrn_window *window;
     int64_t n;                     /* cells of that window */
-    real *fours;                   /* S_4 of a row's pixels */
+    real *fours;                   /* S_4 of a row's pixels, or of its cells: */
+    real *row;                     /* these, between zeros, where their windows are summed in memory, else NULL */
     window_t in_lanes;
 } along_t;
 
 static along_t FN(along)(const cynorm_lrn_tile *t) {
     along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = &t->window[0], .n = FN(pixels_of)(t)};
+    const int64_t margin = FN(row_margin)(t), reals = FN(row_reals)(t);
+    const int in_memory = FN(in_memory)(t);
+    a.fours = a.cells + CYNORM_SLABS * a.pitch + margin, a.row = in_memory ? a.fours + reals : NULL;
+    memset(a.fours - margin, 0, (size_t)(in_memory ? 2 * reals : margin) * sizeof(real));
     if (FN(by_pixels)(t)) {
-        real *zeros = a.cells + CYNORM_SLABS * a.pitch;
-        memset(zeros, 0, (size_t)(a.n * VL) * sizeof(real));
-        a.fours = zeros + a.n * VL;
-        a.vectors = a.whole = t->count[1];
+        a.pixels = 1, a.vectors = a.whole = t->count[1];
         return a;
     }
     a.whole = t->count[0] / VL, a.vectors = (t->count[0] + VL - 1) / VL, a.lanes = t->count[0] % VL;
 #if CYNORM_PICKS
-    a.in_lanes = FN(window_of)(&t->window[0]);
+    if (!in_memory) a.in_lanes = FN(window_of)(&t->window[0]);
 #endif
     return a;
+}
+
+/* Windows that end `late` cells on, of the row between zeros. */
+static void FN(sum_cells_of)(const along_t *a, real *sums, int64_t late) {
+    FN(cell_sums)[a->n % 4](&(cell_row){a->row, a->fours, sums, a->vectors, a->window->step, late, a->n});
 }
 
 /* Windows along the lanes of rows, in place of the cells. */
@@ -589,10 +699,12 @@ static void FN(squares_along)(const slabs_t *b, const work_t *w, const along_t *
     for (int j = b->read[0]; j < b->read[1]; j++) {
         const char *newest = b->newest[j], *ahead = b->src_next[j];
         real *row = a->cells + j * a->pitch;
-        if (a->window->step == 1) {
-            w->square_row(row, newest, ahead, step, a->whole, VL);
-            w->square_row(row + a->whole * VL, newest + a->whole * step, ahead + a->whole * step, step, a->vectors - a->whole,
+        if (!a->pixels) {
+            real *cells = a->row ? a->row : row;
+            w->square_row(cells, newest, ahead, step, a->whole, VL);
+            w->square_row(cells + a->whole * VL, newest + a->whole * step, ahead + a->whole * step, step, a->vectors - a->whole,
                           a->lanes);
+            if (a->row) FN(sum_cells_of)(a, row, a->window->right);
             continue;
         }
         for (int last = 0; a->lead && last < 2; last++) {
@@ -603,14 +715,19 @@ static void FN(squares_along)(const slabs_t *b, const work_t *w, const along_t *
         w->pixel_squares[a->n % 4](&(pixel_row){row, a->fours, a->vectors, a->window->right, a->n, newest, ahead, step, a->lanes,
                                                 a->lead > 0});
     }
-    if (a->window->step == 1) FN(sum_lanes_of)(a, b->read, 0);
+    if (!a->pixels && !a->row) FN(sum_lanes_of)(a, b->read, 0);
 }
 
 /* Mirrored windows of terms, of the rows that have them. */
 static void FN(terms_along)(const slabs_t *b, const along_t *a) {
-    if (a->window->step == 1) FN(sum_lanes_of)(a, b->terms, 1);
-    else for (int j = b->terms[0]; j < b->terms[1]; j++)
-        FN(pixel_sums)[a->n % 4](&(pixel_row){a->cells + j * a->pitch, a->fours, a->vectors, a->window->left, a->n, .edges = 0});
+    if (!a->pixels && !a->row) FN(sum_lanes_of)(a, b->terms, 1);
+    else for (int j = b->terms[0]; j < b->terms[1]; j++) {
+        real *cells = a->cells + j * a->pitch;
+        if (a->row) {
+            memcpy(a->row, cells, (size_t)(a->vectors * VL) * sizeof(real));
+            FN(sum_cells_of)(a, cells, a->window->left);
+        } else FN(pixel_sums)[a->n % 4](&(pixel_row){cells, a->fours, a->vectors, a->window->left, a->n, .edges = 0});
+    }
 }
 
 /* The ends of rows along a seam, which the loops for terms and results leave out. */
@@ -762,7 +879,8 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
 }
 
 /* Each run of level 0 by itself, and each vector of channels whose pixels have windows. */
-static void FN(lrn_slabs)(const cynorm_lrn_tile *t, int backward) {
+static void FN(lrn_slabs)(const cynorm_lrn_tile *given, int backward) {
+    const cynorm_lrn_tile tile = FN(by_rows)(given), *t = &tile;
     const int pixels = FN(by_pixels)(t);
     const int64_t size = cynorm_itemsize(t->src.dtype), runs = pixels ? 1 : t->count[1], step = pixels ? VL : t->count[0];
     const int64_t lead = pixels ? FN(lead_of)(t, backward) : 0;

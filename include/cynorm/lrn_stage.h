@@ -87,11 +87,18 @@ CYNORM_INLINE void FN(close_seam)(const seam_t *s, int64_t row) {
 /* Whole lines, and one to spare, for what begins up to a line earlier, and for whole vectors at the end. */
 static int64_t FN(whole_lines)(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
-/* Bytes of scratch: of a row of dst, of both stages. */
+/* Bytes of scratch of a row of dst. */
 static int64_t FN(row_bytes)(const cynorm_lrn_tile *t) {
     return FN(whole_lines)((t->count[0] + CYNORM_OVERLAP) * cynorm_itemsize(t->dst.dtype));
 }
-static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t, int slabs) { return slabs * FN(row_bytes)(t) + CYNORM_STAGE; }
+/* Whether rows may go through the stage: short ones, and those of half types, whose lines are two vectors and gain nothing from
+ * seams; with AVX2, likewise, all. */
+static int FN(may_stage)(const cynorm_lrn_tile *t) {
+    return t->streaming && !(FN(is_line)(t->dst.dtype) && t->count[0] * cynorm_itemsize(t->dst.dtype) >= CYNORM_STREAM_LEAST);
+}
+static int64_t FN(stage_bytes)(const cynorm_lrn_tile *t, int slabs) {
+    return FN(may_stage)(t) ? slabs * FN(row_bytes)(t) + CYNORM_STAGE : 0;
+}
 
 /* The plane whose dst is given; `rows`: whether its slabs are rows of memory, whose vectors follow one another:
  * only these go through the stage. */
@@ -104,8 +111,7 @@ static void FN(open_stage)(out_t *o, const cynorm_lrn_tile *t, char *dst, int sl
     o->staged = rows && t->streaming && !by_lines && (o->together || before + row + t->after * size >= CYNORM_STREAM_LEAST);
     o->overlap = o->staged && t->before ? 64 : 0;
     o->row = row + o->overlap;
-    /* half types, two vectors a line, gain nothing; nor does AVX2 */
-    o->seamed = o->staged && FN(is_line)(t->dst.dtype) && o->row >= CYNORM_STREAM_LEAST;
+    o->seamed = o->staged && !FN(may_stage)(t);
     if (o->seamed) o->staged = 0;
     o->most = o->together && CYNORM_STAGE >= 2 * slabs * o->row ? CYNORM_STAGE / o->row : slabs;
     o->pitch = o->most > slabs ? o->row : (o->row + 63) / 64 * 64;

@@ -206,7 +206,8 @@ typedef void cynorm_transposition(ARGUMENTS, int64_t size);
 
 /* 16 bytes of each, or more. */
 static void cynorm_transpose(ARGUMENTS, int64_t size) {
-    const int64_t bytes = rows * size, across = ((intptr_t)to | to_step) & 63;
+    const int64_t bytes = rows * size;
+    const int across = CYNORM_VBYTES > CYNORM_LANE && ((intptr_t)to | to_step) & 63;
 #define OF(size, way)                                                                                        \
     (bytes < 32 ? cynorm_transpose_##size##_16_##way                                                         \
      : bytes < 64 ? cynorm_transpose_##size##_32_##way : cynorm_transpose_##size##_64_##way)
