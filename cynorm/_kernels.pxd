@@ -97,6 +97,7 @@ cdef extern from "cynorm/tiles.h" nogil:
         int (*lrn_taken_by)(const cynorm_lrn_tile *) noexcept nogil
         void (*lrn)(const cynorm_lrn_tile *) noexcept nogil
         int64_t lrn_plane_reach
+        int64_t lrn_fewest
         int64_t (*bn_sums_bytes)(int, int64_t) noexcept nogil
         void (*bn_sums)(const cynorm_bn_tile *) noexcept nogil
         void (*bn_apply)(const cynorm_bn_tile *, const cynorm_bn_tile *) noexcept nogil

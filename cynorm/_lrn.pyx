@@ -226,20 +226,27 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
     cdef int64_t cells = window.left + window.right + 1
     cdef bint far = cells > CYNORM_SUM_DIRECT
     cdef const axis_t *channels = window if not p.within_channel else &free_axes[0]
-    cdef bint few = f > 0 and transposable and channels.extent < FEW_CHANNELS
+    cdef bint small, planes, few = f > 0 and transposable and channels.extent < FEW_CHANNELS
     # where orders are mixed, the slab has the contiguous axes of all tensors, or what lies along the window is
     # transposed; omega of wide windows does not change this: see maybe_by_blocks
     if not p.within_channel and contiguous(window, itemsize, OMEGA):
         along = not (fills and (transposable or far and not plan.backward)
                      and window.extent <= CYNORM_TRANSPOSED_MOST
                      and (few and not far or contiguous(&free_axes[0], itemsize, DST)))
-    # channels too few for vectors are taken as planes, unless these are narrow, or pixels already lie as rows; with one
-    # axis, as rows, if these are at least three windows long, but wide sums keep their order
+    # channels too few for vectors are taken as planes, unless these are narrow, or pixels already lie as rows or are
+    # copied as such; with one axis, as rows, if these are at least three windows long, but wide sums keep their order
     if p.within_channel and few and not along:
         if w == 1:
             along = cells <= CYNORM_SUM_DIRECT + 1 and 3 * cells <= window.extent
         elif box and pixels_follow(window, channels, itemsize):
-            along = False
+            return False
+        elif box and channels.extent < kernels_of(plan).lrn_fewest:
+            # rows are copied one by one, unless two of these ask for planes
+            small = windowed[0].extent * window.extent * itemsize <= CYNORM_COPIED_PLANE
+            planes = not plan.backward and contiguous(window, itemsize, OMEGA)
+            if looped + small + planes < 2:
+                return False
+            along = window.extent >= (narrowest(itemsize) if looped else VECTOR)
         elif looped:
             along = window.extent >= narrowest(itemsize)
         elif box:

@@ -30,6 +30,7 @@ from strategies import (
     channels_argument,
     draw_pair,
     lrn_problems,
+    memories,
     orders,
     place,
     random_values,
@@ -841,6 +842,58 @@ def test_pixels_as_rows_of_a_plane(dtype, shape, size, window, beta, offset, in_
         out, room = src, src_room
     lrn.forward(src, out=out, num_threads=2)
     assert_same_windows(take(out, room), lrn.forward(dense[0]), size, "dst")
+
+
+@each_dtype
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 7), st.integers(1, 50), st.integers(1, 60)),
+    st.integers(2, 40),
+    st.sampled_from(WINDOWS),
+    st.lists(orders(4) | memories(4, repeat=True), min_size=2, max_size=2),
+    orders(4) | memories(4),
+    st.integers(1, 3),
+)
+def test_rows_of_few_channels_in_any_memory(dtype, shape, size, window, inputs, output, threads):
+    """Rows that do not follow on are copied, of the tensors that ask for it, however they lie."""
+    lrn = cynorm.LRN(size, 0.5, region="within_channel", window=window)
+    rng = np.random.default_rng(0)
+    (src, _), (diff_dst, _) = (place(random_values(rng, shape, dtype), memory) for memory in inputs)
+    dense = [np.ascontiguousarray(array.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for array in (src, diff_dst)]
+    out, room = place(np.zeros(shape, dtype), output)
+    lrn.backward(diff_dst, src, out=out, num_threads=threads)
+    assert_same_windows(take(out, room), lrn.backward(dense[1], dense[0]), size, "diff_src", dense[1])
+    lrn.forward(src, out=out, num_threads=threads)
+    assert_same_windows(take(out, room), lrn.forward(dense[0]), size, "dst")
+
+
+@each_dtype
+@pytest.mark.parametrize("size", [5, 16, 31])
+@pytest.mark.parametrize("pixels", ["every channel", "three of four", "reversed", "every other"])
+def test_images_that_do_not_follow_on(pixels, size, dtype):
+    """Rows of images as large as photographs, cut from others or turned, into each other, and in place."""
+    shape = (1, 90, 1100, 3)
+    views = {
+        "every channel": lambda a: a[..., :3].transpose(0, 3, 1, 2).copy().transpose(0, 2, 3, 1),
+        "three of four": lambda a: a[..., :3],
+        "reversed": lambda a: a[:, :, ::-1, 2::-1],
+        "every other": lambda a: a[:, ::2, ::-1, :3],
+    }
+    rng = np.random.default_rng(0)
+    larger = [rng.standard_normal((1, 180 if pixels == "every other" else 90, 1100, 4), dtype=np.float32).astype(dtype) for _ in range(3)]
+    src, diff_dst, out = map(views[pixels], larger)
+    dense = [np.ascontiguousarray(array) for array in (src, diff_dst)]
+    assert out.shape == shape
+    lrn = cynorm.LRN(size, 0.5, region="within_channel", layout="NHWC")
+    dst, diff_src = lrn.forward(dense[0]), lrn.backward(dense[1], dense[0])
+    for target in out, np.empty_like(dense[0]):
+        lrn.forward(src, out=target, num_threads=2)
+        assert_same_windows(target, dst, size, "dst")
+        lrn.backward(diff_dst, dense[0], out=target, num_threads=3)
+        assert_same_windows(target, diff_src, size, "diff_src", dense[1])
+    lrn.backward(diff_dst, src, out=diff_dst)
+    assert_same_windows(diff_dst, diff_src, size, "diff_src in place", dense[1])
+    lrn.forward(src, out=src)
+    assert_same_windows(src, dst, size, "dst in place")
 
 
 @each_dtype

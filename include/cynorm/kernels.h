@@ -40,7 +40,7 @@
 #endif
 
 #define CYNORM_REAL_KERNELS(suffix)                                                                                 \
-    {lrn_scratch_##suffix, lrn_taken_by_##suffix, lrn_##suffix, lrn_plane_reach_##suffix,                           \
+    {lrn_scratch_##suffix, lrn_taken_by_##suffix, lrn_##suffix, lrn_plane_reach_##suffix, lrn_fewest_##suffix,      \
      bn_sums_bytes_##suffix, bn_sums_##suffix, bn_apply_##suffix,                                                   \
      bn_statistics_##suffix, bn_coefficients_##suffix, bn_gradients_##suffix,                                       \
      load_row_##suffix, store_row_##suffix}

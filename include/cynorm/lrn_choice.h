@@ -11,14 +11,14 @@ enum {
  * transposed, as a rule. */
 static int FN(copyable)(const cynorm_lrn_tile *t) {
     const int64_t row = t->count[0] * cynorm_itemsize(t->dst.dtype);
-    if (FN(by_pixels)(t)) return t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
+    if (FN(by_pixels)(t)) return !FN(few_channels)(t) && t->extent * t->count[1] <= CYNORM_TRANSPOSED_PIXELS;
     if (t->windows) return (t->left || t->right) && t->part * row <= CYNORM_COPIED_PLANE;
     return t->count[1] * t->count[2] == 1 && t->extent <= CYNORM_TRANSPOSED_MOST;
 }
 
-/* Whether rows of src, diff_dst and dst are contiguous. */
+/* Whether rows of src, diff_dst and dst lie so. */
 static int FN(plain)(const cynorm_lrn_tile *t) {
-    return FN(contiguous)(&t->src) && FN(contiguous)(&t->diff_dst) && FN(contiguous)(&t->dst);
+    return FN(lies_plain)(t, CYNORM_LRN_SRC) && FN(lies_plain)(t, CYNORM_LRN_DIFF_DST) && FN(lies_plain)(t, CYNORM_LRN_DST);
 }
 
 /* Which loops serve a tile; lrn.h's own serve ANY. Windows that lie
@@ -36,8 +36,9 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     if (t->windows && w->step == 1 && !t->left && !t->right)
         return FN(runs_serve)(t) ? CYNORM_KIND_RUNS
              : reach || FN(in_registers)(w) || FN(far)(w) ? CYNORM_KIND_ROWS : CYNORM_KIND_ANY;
-    const int plain = FN(plain)(t);
-    if (t->y.data || (!plain && !FN(copyable)(t))) return CYNORM_KIND_ANY;
+    const int plain = FN(plain)(t), by_copied_rows = !plain && FN(few_channels)(t);
+    if (t->y.data || (!plain && !by_copied_rows && !FN(copyable)(t))) return CYNORM_KIND_ANY;
+    if (by_copied_rows) return FN(slabs_serve)(t) ? CYNORM_KIND_SLABS : CYNORM_KIND_ANY;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
     if (t->rows) return square && t->left <= FN(lrn_plane_reach) ? CYNORM_KIND_PLANES : CYNORM_KIND_ANY;
     if (square && t->windows && t->left <= FN(lrn_plane_reach) && (w->step == 1 || FN(pixels_as_rows)(t)))
@@ -67,7 +68,7 @@ static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
     const int kind = FN(kind_of)(t);
     if (kind == CYNORM_KIND_COLUMNS) return CYNORM_LRN_COLUMNS;
     if (kind == CYNORM_KIND_ANY || !t->windows) return 0;
-    if (!FN(plain)(t)) return !FN(by_pixels)(t) && FN(copyable)(t) ? CYNORM_LRN_COPIED : 0;
+    if (!FN(plain)(t) && !FN(few_channels)(t)) return !FN(by_pixels)(t) && FN(copyable)(t) ? CYNORM_LRN_COPIED : 0;
     if (!FN(by_pixels)(t)) return t->rows ? CYNORM_LRN_VOLUMES : 0;
     return kind != CYNORM_KIND_PLANES && FN(lead_of)(t, t->diff_dst.data != NULL) ? CYNORM_LRN_LINES : CYNORM_LRN_CHANNELS;
 }
@@ -76,7 +77,7 @@ static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
 
 /* y never is: tiles with y are not copyable, or go to lrn_tile. */
 static int FN(is_copied)(const cynorm_lrn_tile *t, int kind, int i) {
-    return kind != CYNORM_KIND_ANY && !FN(contiguous)(&t->view[i]) && FN(copyable)(t);
+    return kind != CYNORM_KIND_ANY && !FN(lies_plain)(t, i) && FN(copyable)(t);
 }
 
 /* A copied operand: its slabs [first, end), which the tile's windows reach; bytes from slab to slab, from entry to entry of

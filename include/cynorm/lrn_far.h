@@ -17,29 +17,11 @@ typedef struct {
     real fours[CYNORM_FAR_REALS] __attribute__((aligned(64)));
 } far_t;
 
-/* S_m that ends at `at`, m a constant of 4 or more */
-CYNORM_INLINE vec FN(far_tree)(const real *fours, int64_t at, int m) {
-    if (m == 4) return FN(load)(fours + at);
-    if (m == 8) return FN(load)(fours + at) + FN(load)(fours + at - 4);
-    if (m == 16) return FN(far_tree)(fours, at, 8) + FN(far_tree)(fours, at - 8, 8);
-    return FN(far_tree)(fours, at, 16) + FN(far_tree)(fours, at - 16, 16);
-}
-
 /* The window of n cells, a constant, that ends at `at`. */
 CYNORM_INLINE vec FN(far_sum)(const far_t *f, int64_t at, int n) {
-    const real *cell = f->cells + at;
-    int done = n & 3;
-    vec sum = {0};
-    if (done == 1) sum = FN(load)(cell);
-    if (done == 2) sum = FN(load)(cell) + FN(load)(cell - 1);
-    if (done == 3) sum = FN(load)(cell) + (FN(load)(cell - 1) + FN(load)(cell - 2));
-#pragma GCC unroll 4
-    for (int m = 4; m <= 32; m *= 2)
-        if (n & m) {
-            const vec piece = FN(far_tree)(f->fours, at - done, m);
-            sum = done ? sum + piece : piece;
-            done += m;
-        }
+    const int low = n & 3;
+    vec sum = FN(first_cells)(f->cells + at, 1, low);
+    FN(add_fours)(&sum, f->fours + at - low, 1, n, 1);
     return sum;
 }
 
@@ -62,7 +44,7 @@ CYNORM_INLINE void FN(far_sums)(far_t *f, int64_t left, int64_t right, int64_t w
     const real *c = f->cells;
 #pragma GCC unroll 2
     for (int64_t i = 0; i < end; i += VL, c += VL)
-        FN(store)(f->fours + i, (FN(load)(c) + FN(load)(c - 1)) + (FN(load)(c - 2) + FN(load)(c - 3)));
+        FN(store)(f->fours + i, FN(four_cells)(c, 1));
 #define CASE(n) case n: FN(far_sums_of)(f, right, width, out, gap, omegas, q, n); break;
 #define CASES(n) CASE(n) CASE(n + 1) CASE(n + 2) CASE(n + 3)
     switch (left + right + 1) {

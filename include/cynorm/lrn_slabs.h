@@ -17,7 +17,8 @@
  * windows reach a vector or more, trees are made of S_4 of each cell, in memory. A strip is then just a row. */
 
 enum { CYNORM_WINDOW_BLOCKS = 8, CYNORM_STRIP = 16 }; /* the most of a window; vectors of a strip, at most */
-enum { CYNORM_FEWEST = 6 }; /* from so many channels on, a vector of them, even if mostly empty, is faster than lrn.h's loop */
+/* From so many channels on, their vectors, even if mostly empty, are worth loops of their own. */
+enum { FN(lrn_fewest) = VL < 6 ? VL : 6 };
 
 /* Sums of squares, or of terms. */
 typedef struct {
@@ -299,26 +300,7 @@ CYNORM_INLINE void FN(sum_pixels)(pixels_t *s, const pixel_row *row, int64_t p, 
     if (ends) {
         EACH_PIXEL sum[j] = low == 0 ? FN(splat)((real)-0.0) : low == 2 ? two[j] : cell[j];
         if (low == 3) EACH_PIXEL sum[j] += j ? two[j - 1] : s->two;
-        const real *latest = fours - low * VL;
-#define S_4(back) FN(load)(latest + (j - (back)) * VL)
-#define S_8(back) (S_4(back) + S_4((back) + 4))
-#define S_16(back) (S_8(back) + S_8((back) + 8))
-        if (n & 4) {
-            EACH_PIXEL sum[j] += S_4(0);
-            latest -= 4 * VL;
-        }
-        if (n & 8) {
-            EACH_PIXEL sum[j] += S_8(0);
-            latest -= 8 * VL;
-        }
-        if (n & 16) {
-            EACH_PIXEL sum[j] += S_16(0);
-            latest -= 16 * VL;
-        }
-        if (n & 32) EACH_PIXEL sum[j] += S_16(0) + S_16(16);
-#undef S_4
-#undef S_8
-#undef S_16
+        FN(add_fours)(sum, fours - low * VL, VL, n, count);
         EACH_PIXEL FN(store)(cells + (j - row->right) * VL, sum[j]);
     }
 #undef EACH_PIXEL
@@ -361,54 +343,24 @@ typedef struct {
     int64_t vectors, apart, right, n;
 } cell_row;
 
-/* The windows of `count` vectors, by where the first one's end. */
-CYNORM_INLINE void FN(sum_apart_cells)(const cell_row *row, real *sums, int64_t at, int low, int count) {
-    const int64_t n = row->n, apart = row->apart;
-    vec sum[CYNORM_PIXELS];
-#define EACH_VECTOR _Pragma("GCC unroll 4") for (int j = 0; j < count; j++)
-#define S_1(back) FN(load)(row->cells + at + j * VL - (back) * apart)
-    EACH_VECTOR {
-        if (low == 0) sum[j] = FN(splat)((real)-0.0);
-        if (low == 1) sum[j] = S_1(0);
-        if (low == 2) sum[j] = S_1(0) + S_1(1);
-        if (low == 3) sum[j] = S_1(0) + (S_1(1) + S_1(2));
-    }
-    const real *latest = row->fours + at - low * apart;
-#define S_4(back) FN(load)(latest + j * VL - (back) * apart)
-#define S_8(back) (S_4(back) + S_4((back) + 4))
-#define S_16(back) (S_8(back) + S_8((back) + 8))
-    if (n & 4) {
-        EACH_VECTOR sum[j] += S_4(0);
-        latest -= 4 * apart;
-    }
-    if (n & 8) {
-        EACH_VECTOR sum[j] += S_8(0);
-        latest -= 8 * apart;
-    }
-    if (n & 16) {
-        EACH_VECTOR sum[j] += S_16(0);
-        latest -= 16 * apart;
-    }
-    if (n & 32) EACH_VECTOR sum[j] += S_16(0) + S_16(16);
-    EACH_VECTOR FN(store)(sums + j * VL, sum[j]);
-#undef S_1
-#undef S_4
-#undef S_8
-#undef S_16
-#undef EACH_VECTOR
-}
-
 CYNORM_INLINE void FN(sum_along_cells)(const cell_row *of, int low) {
     const cell_row row = *of;
-    const int64_t apart = row.apart, late = row.right * apart;
-    const real *cell = row.cells;
-    for (int64_t i = 0; row.n >= 4 && i < row.vectors * VL + late; i += VL, cell += VL)
-        FN(store)(row.fours + i, (FN(load)(cell) + FN(load)(cell - apart)) +
-                                 (FN(load)(cell - 2 * apart) + FN(load)(cell - 3 * apart)));
+    const int64_t late = row.right * row.apart;
+    for (int64_t i = 0; row.n >= 4 && i < row.vectors * VL + late; i += VL)
+        FN(store)(row.fours + i, FN(four_cells)(row.cells + i, row.apart));
+    const real *cell = row.cells + late, *four = row.fours + late - low * row.apart;
     int64_t v = 0;
-    for (; v + CYNORM_PIXELS <= row.vectors; v += CYNORM_PIXELS)
-        FN(sum_apart_cells)(&row, row.sums + v * VL, v * VL + late, low, CYNORM_PIXELS);
-    for (; v < row.vectors; v++) FN(sum_apart_cells)(&row, row.sums + v * VL, v * VL + late, low, 1);
+#define SOME(count)                                                                                                    \
+    do {                                                                                                               \
+        vec sum[count];                                                                                                \
+        _Pragma("GCC unroll 4") for (int j = 0; j < count; j++)                                                        \
+            sum[j] = FN(first_cells)(cell + (v + j) * VL, row.apart, low);                                             \
+        FN(add_fours)(sum, four + v * VL, row.apart, row.n, count);                                                    \
+        _Pragma("GCC unroll 4") for (int j = 0; j < count; j++) FN(store)(row.sums + (v + j) * VL, sum[j]);            \
+    } while (0)
+    for (; v + CYNORM_PIXELS <= row.vectors; v += CYNORM_PIXELS) SOME(CYNORM_PIXELS);
+    for (; v < row.vectors; v++) SOME(1);
+#undef SOME
 }
 
 /* The squares of a row of a plane, whose vectors have n lanes. */
@@ -543,14 +495,23 @@ static int FN(by_pixels)(const cynorm_lrn_tile *t) { return t->windows && t->win
 
 /* Whether windows lie along pixels, and channels fill their vectors well enough. */
 static int FN(channels_serve)(const cynorm_lrn_tile *t) {
-    return t->window[0].step == t->pitch[1] && t->count[0] >= (VL < CYNORM_FEWEST ? VL : CYNORM_FEWEST);
+    return t->window[0].step == t->pitch[1] && t->count[0] >= FN(lrn_fewest);
+}
+
+/* Whether channels are too few for all other loops along pixels: rows are copied, one by one, where they do not lie plain. */
+static int FN(few_channels)(const cynorm_lrn_tile *t) { return FN(by_pixels)(t) && t->count[0] < FN(lrn_fewest); }
+
+/* Whether the rows of an operand lie as loops take them: contiguous; of few channels, their pixels, too. */
+static int FN(lies_plain)(const cynorm_lrn_tile *t, int i) {
+    const cynorm_lrn_view *m = &t->view[i];
+    return !m->data || (FN(contiguous)(m) && (!FN(few_channels)(t) || m->stride[1] == t->count[0] * m->stride[0]));
 }
 
 /* Whether pixels, and the channels of each, follow on in all operands, but for those that have to be copied first. */
 static int FN(pixels_follow)(const cynorm_lrn_tile *t) {
     for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
         const cynorm_lrn_view *m = &t->view[i];
-        if (m->data && FN(contiguous)(m) && m->stride[1] != t->count[0] * cynorm_itemsize(m->dtype)) return 0;
+        if (m->data && FN(lies_plain)(t, i) && m->stride[1] != t->count[0] * cynorm_itemsize(m->dtype)) return 0;
     }
     return t->window[0].step == t->count[0];
 }
@@ -599,14 +560,22 @@ static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
     return FN(whole_lines)((cells + (1 + FN(in_memory)(t)) * FN(row_reals)(t)) * (int64_t)sizeof(real));
 }
 
-/* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst. */
+/* How many rows of an operand are kept as copies, if it asks for these: of src, all that is read once more; else those of a block. */
+static int64_t FN(rows_copied)(const cynorm_lrn_tile *t, int backward, int i) {
+    if (!FN(few_channels)(t) || FN(lies_plain)(t, i)) return 0;
+    return CYNORM_SLABS + (i == CYNORM_LRN_SRC ? t->right + (backward ? t->left : 0) : 0);
+}
+
+/* Bytes of scratch: a slabs_t, sums, a row of zeros, backward rows of weighted, dst; copies of rows. */
 static size_t FN(slabs_scratch)(const cynorm_lrn_tile *given, int backward) {
     const cynorm_lrn_tile tile = FN(by_rows)(given), *t = &tile;
     const int64_t length = FN(slab_length)(t), rows = 1 + (backward ? t->left + CYNORM_SLABS : 0), n = FN(slabs_of)(t);
+    int64_t copied = 0;
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) copied += FN(rows_copied)(given, backward, i) * FN(row_bytes)(t);
     const int64_t reals =
         (1 + backward) * FN(slab_sums_size)(n, length, !FN(by_blocks)(t)) + rows * (length + 1) * VL;
     return sizeof(slabs_t) + (size_t)((t->windows ? FN(along_bytes)(t) : 0) + reals * (int64_t)sizeof(real) +
-                                      2 * FN(stage_bytes)(t, CYNORM_SLABS));
+                                      2 * FN(stage_bytes)(t, CYNORM_SLABS) + copied);
 }
 
 /* Whether this serves a tile whose rows are contiguous, or will be as copies. In planes smaller than a vector, lrn.h's loop goes
@@ -682,6 +651,32 @@ static void FN(sum_lanes_of)(const along_t *a, const int *rows, int mirrored) {
 #else
     (void)a, (void)rows, (void)mirrored;
 #endif
+}
+
+/* An operand whose rows are copied, one after another, into a ring of `depth` rows, or none; rows of so many pixels. */
+typedef struct {
+    const cynorm_lrn_view *view;
+    char *rows;
+    int64_t depth, pitch, channels, pixels;
+} copied_rows;
+
+static char *FN(copy_of)(const copied_rows *c, int64_t v) { return c->rows + (v + c->depth) % c->depth * c->pitch; }
+static const char *FN(row_of)(const copied_rows *c, const char *data, int64_t v) {
+    return c->depth ? FN(copy_of)(c, v) : data + v * c->view->streamed;
+}
+
+/* Those of the rows from `first` on that are in range, from memory, of which row 0 lies at `data`, or back to it. */
+static void FN(move_rows)(const copied_rows *c, const char *data, int64_t first, const int *range, int back) {
+    const int64_t size = cynorm_itemsize(c->view->dtype);
+    for (int64_t v = first + range[0]; c->depth && v < first + range[1]; v++) {
+        cynorm_slab slab = {{(char *)data + v * c->view->streamed, FN(copy_of)(c, v)},
+                            {{c->channels, {c->view->stride[0], size}, 0, 0},
+                             {c->pixels, {c->view->stride[1], c->channels * size}, 0, 0},
+                             {.n = 1}},
+                            size, 0};
+        if (back) cynorm_unpack(&slab, NULL, 0);
+        else cynorm_pack(&slab);
+    }
 }
 
 /* What a block takes: the loops for its cells, which of its sums the windows need, whether any slab is finished. */
@@ -810,7 +805,10 @@ typedef struct { int64_t src, diff_dst, dst; } run_at;
 
 /* Slab c gives its squares, the slab `right` before it its terms, and the slab another `left` before is finished;
  * forward has no terms. `along`: of windows along rows, or NULL. */
-static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int backward, run_at at, run_at next) {
+static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, const copied_rows *copied, int backward, run_at at,
+                          run_at next) {
+    const copied_rows *src_rows = &copied[CYNORM_LRN_SRC], *diff_rows = &copied[CYNORM_LRN_DIFF_DST];
+    const copied_rows *dst_rows = &copied[CYNORM_LRN_DST];
     const int64_t size = cynorm_itemsize(t->src.dtype), vectors = FN(slab_length)(t), row = (vectors + 1) * VL;
     const int64_t n = FN(slabs_of)(t);
     const int tree = !FN(by_blocks)(t), low = (int)((tree ? n : n - 1) % CYNORM_SLABS);
@@ -852,18 +850,23 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
         work.squares_needed = !backward || middle < terms_end;
         work.terms_needed = backward && middle + CYNORM_SLABS > terms_begin;
         work.finishes = b->finish[0] < b->finish[1];
+        if (work.squares_needed) FN(move_rows)(src_rows, src, c, b->read, 0);
+        if (work.terms_needed) FN(move_rows)(diff_rows, diff_dst, middle, b->terms, 0);
         if (turn >= weighted_rows) turn -= weighted_rows;
         for (int j = 0; j < CYNORM_SLABS; j++) {
             const int64_t slot = turn + j < weighted_rows ? turn + j : turn + j - weighted_rows;
             const int64_t earlier = slot + CYNORM_SLABS; /* by `left`, around the ring */
-            b->newest[j] = j >= b->read[0] && j < b->read[1] ? src + (c + j) * t->src.streamed : (const char *)zeros;
-            b->middle[j] = src + (middle + j) * t->src.streamed;
-            b->diff_dst[j] = diff_dst + (middle + j) * t->diff_dst.streamed;
-            b->src[j] = src + (done + j) * t->src.streamed;
-            b->dst[j] = j >= b->finish[0] && j < b->finish[1] ? FN(row_of_dst)(&out, done + j) : NULL;
-            if (along) b->src_next[j] = FN(row_ahead)(src, t->src.streamed, c + j + CYNORM_SLABS, needed, read_end,
+            const int reads = j >= b->read[0] && j < b->read[1], finishes = j >= b->finish[0] && j < b->finish[1];
+            b->newest[j] = reads ? FN(row_of)(src_rows, src, c + j) : (const char *)zeros;
+            b->middle[j] = FN(row_of)(src_rows, src, middle + j);
+            b->diff_dst[j] = FN(row_of)(diff_rows, diff_dst, middle + j);
+            b->src[j] = FN(row_of)(src_rows, src, done + j);
+            b->dst[j] = !finishes ? NULL : dst_rows->depth ? FN(copy_of)(dst_rows, done + j) : FN(row_of_dst)(&out, done + j);
+            if (along) b->src_next[j] = src_rows->depth ? b->newest[j]
+                                      : FN(row_ahead)(src, t->src.streamed, c + j + CYNORM_SLABS, needed, read_end,
                                                       next.src - at.src);
-            if (backward) b->diff_next[j] = FN(row_ahead)(diff_dst, t->diff_dst.streamed, middle + j + CYNORM_SLABS,
+            if (backward) b->diff_next[j] = diff_rows->depth ? b->diff_dst[j]
+                                          : FN(row_ahead)(diff_dst, t->diff_dst.streamed, middle + j + CYNORM_SLABS,
                                                           terms_begin, terms_end, next.diff_dst - at.diff_dst);
             b->weighted_out[j] = weighted + slot * row;
             b->weighted[j] = weighted + (earlier < weighted_rows ? earlier : earlier - weighted_rows) * row;
@@ -875,12 +878,21 @@ static void FN(run_slabs)(const cynorm_lrn_tile *t, const along_t *along, int ba
         if (backward) FN(turn_blocks)(&b->term_sums);
         for (int j = b->finish[0]; out.seamed && j < b->finish[1]; j++) FN(close_seam)(&b->seam[j], out.row);
         if (work.finishes) FN(leave_stage)(&out, done + b->finish[1]);
+        FN(move_rows)(dst_rows, t->dst.data + at.dst, done, b->finish, 1);
     }
 }
 
 /* Each run of level 0 by itself, and each vector of channels whose pixels have windows. */
 static void FN(lrn_slabs)(const cynorm_lrn_tile *given, int backward) {
-    const cynorm_lrn_tile tile = FN(by_rows)(given), *t = &tile;
+    cynorm_lrn_tile tile = FN(by_rows)(given);
+    const cynorm_lrn_tile *t = &tile;
+    copied_rows copied[CYNORM_LRN_OPERANDS];
+    for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
+        const int64_t rows = FN(rows_copied)(given, backward, i), pitch = FN(row_bytes)(t);
+        copied[i] = (copied_rows){&t->view[i], tile.scratch, rows, pitch, given->count[0], given->count[1]};
+        tile.scratch = copied[i].rows + rows * pitch;
+        if (i == CYNORM_LRN_DST && rows) tile.streaming = 0;
+    }
     const int pixels = FN(by_pixels)(t);
     const int64_t size = cynorm_itemsize(t->src.dtype), runs = pixels ? 1 : t->count[1], step = pixels ? VL : t->count[0];
     const int64_t lead = pixels ? FN(lead_of)(t, backward) : 0;
@@ -901,7 +913,7 @@ static void FN(lrn_slabs)(const cynorm_lrn_tile *given, int backward) {
                                     : i1 + 1 < runs                      ? RUN(-lead, i1 + 1, i2)
                                     : i2 + 1 < t->count[2] + t->followed ? RUN(-lead, 0, i2 + 1)
                                                                          : at;
-                FN(run_slabs)(t, t->windows ? &along : NULL, backward, at, next);
+                FN(run_slabs)(t, t->windows ? &along : NULL, copied, backward, at, next);
 #undef RUN
 #undef AT
             }

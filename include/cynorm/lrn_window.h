@@ -1,4 +1,5 @@
-/* LRN: windows of cells that lie in a row, summed in registers, in lrn.h's order. A template, see types.h. */
+/* LRN: windows of cells that lie in a row, summed in lrn.h's order in registers or, where cells are in memory, of S_4 of each there. A
+ * template, see types.h. */
 
 enum { CYNORM_REACH = 2, CYNORM_PLANE_REACH = 4 }; /* the most cells on either side, where windows are constants; in planes */
 enum { CYNORM_PIECES = 5 }; /* S_1 to S_16, of the windows that reach less than a vector either way */
@@ -163,4 +164,46 @@ CYNORM_INLINE vec FN(wide_sum)(sums_t *s, vec next, const window_t *w, int reach
     (void)s, (void)w, (void)reach, (void)mirrored;
     return next;
 #endif
+}
+
+/* ---- in memory, where a window's cells are `apart` reals from each other ---- */
+
+#define CYNORM_CELL(back) FN(load)(cell - (back) * apart)
+/* S_4 that ends at a cell. */
+CYNORM_INLINE vec FN(four_cells)(const real *cell, int64_t apart) {
+    return (CYNORM_CELL(0) + CYNORM_CELL(1)) + (CYNORM_CELL(2) + CYNORM_CELL(3));
+}
+
+/* The first pieces of a window, its n % 4 latest cells. */
+CYNORM_INLINE vec FN(first_cells)(const real *cell, int64_t apart, int low) {
+    if (low == 1) return CYNORM_CELL(0);
+    if (low == 2) return CYNORM_CELL(0) + CYNORM_CELL(1);
+    if (low == 3) return CYNORM_CELL(0) + (CYNORM_CELL(1) + CYNORM_CELL(2));
+    return FN(splat)((real)-0.0); /* changes nothing that is added to it */
+}
+#undef CYNORM_CELL
+
+/* Adds the others to the sums of `count` vectors: of S_4, the latest for the first vector at `four`. */
+CYNORM_INLINE void FN(add_fours)(vec *sum, const real *four, int64_t apart, int64_t n, int count) {
+#define EACH_SUM _Pragma("GCC unroll 4") for (int j = 0; j < count; j++)
+#define S_4(back) FN(load)(four + j * VL - (back) * apart)
+#define S_8(back) (S_4(back) + S_4((back) + 4))
+#define S_16(back) (S_8(back) + S_8((back) + 8))
+    if (n & 4) {
+        EACH_SUM sum[j] += S_4(0);
+        four -= 4 * apart;
+    }
+    if (n & 8) {
+        EACH_SUM sum[j] += S_8(0);
+        four -= 8 * apart;
+    }
+    if (n & 16) {
+        EACH_SUM sum[j] += S_16(0);
+        four -= 16 * apart;
+    }
+    if (n & 32) EACH_SUM sum[j] += S_16(0) + S_16(16);
+#undef S_4
+#undef S_8
+#undef S_16
+#undef EACH_SUM
 }

@@ -134,6 +134,7 @@ typedef struct {
     int (*lrn_taken_by)(const cynorm_lrn_tile *); /* one of CYNORM_LRN_COLUMNS to CYNORM_LRN_VOLUMES, or 0 */
     void (*lrn)(const cynorm_lrn_tile *);         /* forward or, where there is diff_dst, backward */
     int64_t lrn_plane_reach; /* the most cells on either side of a window over planes that has loops of its own */
+    int64_t lrn_fewest;      /* pixels of fewer channels have loops only as rows, which these copy if they do not follow on */
     int64_t (*bn_sums_bytes)(int kept_inner, int64_t n);
     void (*bn_sums)(const cynorm_bn_tile *);
     void (*bn_apply)(const cynorm_bn_tile *, const cynorm_bn_tile *beside); /* NULL, or whose sums are taken meanwhile */
