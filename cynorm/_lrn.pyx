@@ -60,7 +60,7 @@ cdef enum:
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about this many
     SCRATCH = 1 << 20               # bytes that a thread aims to stay within, about a second-level cache;
-    SCRATCH_MOST = 3 << 20          # the most, where this avoids a cut that would cost more
+    SCRATCH_MOST = 4 << 20          # the most, where this avoids a cut that would cost more
     LEAST_PLANE = 48                # elements: smaller planes of volumes are not worth the calls of their loops
     TRANSPOSED_PLANE = 256          # nor these, if they are transposed
     BESIDE = 9                      # elements: in planes of at most this many, channels are not streamed,
@@ -275,7 +275,7 @@ cdef bint as_volume(const cynorm_lrn *p, plan_t *plan, axis_t *windowed, bint ch
     for i in range(3):
         if windowed[i].left != windowed[i].right or windowed[i].left != p.left:
             return False
-    if p.left > kernels_of(plan).lrn_plane_reach or not mergeable(&windowed[1], &windowed[2]):
+    if not mergeable(&windowed[1], &windowed[2]):
         return False
     plan.tile.rows = windowed[1].extent
     windowed[1] = windowed[2]
@@ -302,8 +302,10 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, b
     elif w == 0:
         plan.traversal = "pointwise"
     else:
-        along_window = plan.tile.rows > 0 or lies_along_window(
-            p, plan, windowed, w, free_axes, f, transposable)
+        if plan.tile.rows:          # pixels of few channels are rows as they lie
+            along_window = not (channels_last and 1 < free_axes[0].extent < kernels_of(plan).lrn_fewest)
+        else:
+            along_window = lies_along_window(p, plan, windowed, w, free_axes, f, transposable)
         if along_window:
             plan.level[0] = windowed[w - 1]
             levels = 1
@@ -569,12 +571,14 @@ cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
 cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
     """Halve levels without windows, then those with windows, until a tile keeps no more than is allowed."""
     cdef int64_t window
-    cdef int i
+    cdef int i, windowed = 0
+    for i in range(3):
+        windowed += plan.level[i].windowed
     for i in range(2, -1, -1):
         while (not plan.level[i].windowed and plan.tile.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
                and too_much_scratch(plan, most)):
             set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
-    if plan.overwritten >= 0 or plan.joint:
+    if plan.overwritten >= 0 or plan.joint or windowed > 1:
         most = SCRATCH_MOST
     for i in range(2, 0 if plan.joint else -1, -1):
         window = entries_of(plan, plan.level[i].left + plan.level[i].right)
@@ -645,10 +649,11 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     # channels of pixels: loops that take cut ones are several times as slow or, but for LINES, let dst leave by parts
     c.whole = taken_by in (CYNORM_LRN_CHANNELS, CYNORM_LRN_LINES) and not too_much_scratch(plan, SCRATCH_MOST)
     beside = not plan.level[0].windowed and c.length > 1
-    # parts as short as two narrow windows or, forward, a wide one, though more is done twice then, where threads would
-    # write to the same line
+    # parts as short as two narrow windows or, forward, a wide one, though more is done twice then, of volumes, and
+    # where threads would write to the same line
     c.windows = 4
-    if beside and plan.cached and not begins_at_lines(plan) and not (wide(plan) and taken_by == CYNORM_LRN_LINES):
+    if plan.tile.rows or (beside and plan.cached and not begins_at_lines(plan)
+                          and not (wide(plan) and taken_by == CYNORM_LRN_LINES)):
         c.windows = 1 if wide(plan) and not plan.backward else 2
     if beside:
         cut_beside_windows(plan, &c)

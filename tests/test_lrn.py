@@ -270,6 +270,8 @@ def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dty
     ("NHWC", "within_channel", (1, 3, 37, 45)),
     ("NHWC", "within_channel", (1, 11, 19, 35)),
     ("NHWC", "within_channel", (1, 17, 9, 35)),
+    ("NCDHW", "within_channel", (1, 2, 9, 17, 19)),
+    ("NDHWC", "within_channel", (1, 3, 9, 15, 19)),
     ("NHWC", "within_channel", (1, 37, 19, 35)),
 ])  # fmt: skip
 def test_windows_have_the_same_bits_with_omega_kept(layout, region, shape, dtype):
@@ -753,7 +755,7 @@ def test_wide_windows_over_planes_in_any_order(dtype, shape, memories, size, win
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 20), *[st.integers(1, 20)] * 2, st.integers(1, 40)),
     st.lists(st.permutations(range(5)) | st.sampled_from(((0, 1, 2, 3, 4), (0, 2, 3, 4, 1))), min_size=3, max_size=3),
-    st.sampled_from((3, 4, 5, 7, 9)),
+    st.sampled_from((3, 4, 5, 7, 9, 11, 13, 17, 23)),
     st.sampled_from(("out", "src", "diff_dst")),
     st.integers(1, 3),
 )
@@ -769,14 +771,14 @@ def test_volumes(dtype, shape, orders, size, target, threads):
     placed = [place(value, Memory(tuple(order), (1,) * 5))[0] for value, order in zip(values, orders, strict=True)]
     src, diff_dst, out = placed
     lrn.backward(diff_dst, src, out={"src": src, "diff_dst": diff_dst, "out": out}[target], num_threads=threads)
-    assert_same_bits({"src": src, "diff_dst": diff_dst, "out": out}[target], expected_diff)
+    assert_same_windows({"src": src, "diff_dst": diff_dst, "out": out}[target], expected_diff, size, "diff_src", expected_diff)
     src[...] = dense[0]
     lrn.forward(src, out=src if target == "src" else out, num_threads=threads)
-    assert_same_bits(src if target == "src" else out, expected_dst)
+    assert_same_windows(src if target == "src" else out, expected_dst, size, "dst")
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["from planes", "from channels last"])
-@pytest.mark.parametrize("size", [3, 5, 9])
+@pytest.mark.parametrize("size", [3, 5, 9, 11, 31])
 @pytest.mark.parametrize("shape", [(1, 3, 40, 71, 66), (2, 70, 9, 31, 33), (40, 32, 8, 16, 17), (1, 2, 5, 330, 310)], ids=str)
 def test_large_volumes(shape, size, last, isa):
     """Some planes at a time, past the cache, by copies, or too large for scratch: the bits of rows with gaps."""

@@ -27,8 +27,9 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
  *     along the stream                 COLUMNS   3 to 31 slabs (columns_serve); BLOCKS: 3 and 5 else;
  *                                                SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells, as many as a vector reaches; SLABS, likewise
- *     both ways in level 0, and so     PLANES    the same
- *     along level 1 and the stream     PLANES    the same, where pixels_as_rows; WALKS: 3 and 5 else; SLABS, likewise */
+ *     both ways in level 0, and so     PLANES    the same; SLABS, likewise
+ *     along level 1 and the stream     PLANES    the same, where pixels_as_rows; WALKS: 3 and 5 else, of channels that fill
+ *                                                vectors; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
     if (t->omega.data || t->cut || t->windows > 1) return CYNORM_KIND_ANY;
@@ -40,13 +41,13 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     if (t->y.data || (!plain && !by_copied_rows && !FN(copyable)(t))) return CYNORM_KIND_ANY;
     if (by_copied_rows) return FN(slabs_serve)(t) ? CYNORM_KIND_SLABS : CYNORM_KIND_ANY;
     const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
-    if (t->rows) return square && t->left <= FN(lrn_plane_reach) ? CYNORM_KIND_PLANES : CYNORM_KIND_ANY;
+    if (t->rows && !square) return CYNORM_KIND_ANY;
     if (square && t->windows && t->left <= FN(lrn_plane_reach) && (w->step == 1 || FN(pixels_as_rows)(t)))
         return CYNORM_KIND_PLANES;
     if (square && !t->windows && plain && FN(columns_serve)(t)) return CYNORM_KIND_COLUMNS;
     if (!square || t->left > CYNORM_REACH) return FN(slabs_serve)(t) ? CYNORM_KIND_SLABS : CYNORM_KIND_ANY;
     if (!t->windows) return CYNORM_KIND_BLOCKS;
-    return FN(channels_serve)(t) ? CYNORM_KIND_WALKS : CYNORM_KIND_ANY;
+    return FN(channels_serve)(t) ? CYNORM_KIND_WALKS : FN(slabs_serve)(t) ? CYNORM_KIND_SLABS : CYNORM_KIND_ANY;
 }
 
 /* Bytes of scratch, and the loops, of each kind. */
@@ -69,7 +70,8 @@ static int FN(lrn_taken_by)(const cynorm_lrn_tile *t) {
     if (kind == CYNORM_KIND_COLUMNS) return CYNORM_LRN_COLUMNS;
     if (kind == CYNORM_KIND_ANY || !t->windows) return 0;
     if (!FN(plain)(t) && !FN(few_channels)(t)) return !FN(by_pixels)(t) && FN(copyable)(t) ? CYNORM_LRN_COPIED : 0;
-    if (!FN(by_pixels)(t)) return t->rows ? CYNORM_LRN_VOLUMES : 0;
+    if (t->rows) return CYNORM_LRN_VOLUMES;
+    if (!FN(by_pixels)(t)) return 0;
     return kind != CYNORM_KIND_PLANES && FN(lead_of)(t, t->diff_dst.data != NULL) ? CYNORM_LRN_LINES : CYNORM_LRN_CHANNELS;
 }
 

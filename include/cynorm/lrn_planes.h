@@ -305,7 +305,7 @@ static int FN(pixels_as_rows)(const cynorm_lrn_tile *t) {
     const int64_t channels = t->count[0], pixels = t->count[1], lanes = (channels + VL - 1) / VL * VL;
     const int64_t most = 2 * channels <= lanes || pixels <= 8 ? 2 * CYNORM_PLANE
                        : 8 * channels <= 7 * lanes || pixels <= CYNORM_FEW_PIXELS ? CYNORM_PLANE / 4 : 0;
-    return channels * pixels * t->left <= most && FN(pixels_follow)(t);
+    return channels * pixels * t->left <= most && !t->rows && FN(pixels_follow)(t);
 }
 
 /* Rows of planes that are worked on at once, of so many elements, where a row is a plane as few as scratch asks for; reals of

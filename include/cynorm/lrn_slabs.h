@@ -13,8 +13,9 @@
  *
  * Windows that also lie along rows are summed along rows first, by the same means: in planes, each row's vectors follow
  * one another (lrn_window.h); where channels are innermost, a row is taken one vector of channels at a time, and its
- * windows are trees, of S_4 of each of its pixels. Pixels of few channels are rows as those of planes are; there, and where
- * windows reach a vector or more, trees are made of S_4 of each cell, in memory. A strip is then just a row. */
+ * windows are trees, of S_4 of each of its pixels. Pixels of few channels are rows as those of planes are; there, in volumes, whose
+ * rows are planes, and where windows reach a vector or more, trees are made of S_4 of each cell, in memory. A strip is then just a
+ * row. */
 
 enum { CYNORM_WINDOW_BLOCKS = 8, CYNORM_STRIP = 16 }; /* the most of a window; vectors of a strip, at most */
 /* From so many channels on, their vectors, even if mostly empty, are worth loops of their own. */
@@ -335,8 +336,8 @@ CYNORM_INLINE void FN(sum_along_pixels)(const pixel_row *of, int dtype, int64_t 
 #undef SOME
 }
 
-/* A row of cells between zeros, those of a window `apart` reals from each other; S_4 of each, behind n - 1 such steps of zeros; where
- * the sums of its vectors go. */
+/* A row of cells between zeros, those of a window `apart` reals from each other; S_4 of each, behind n - 1 such steps of zeros;
+ * where the sums of its vectors go. */
 typedef struct {
     const real *cells;
     real *fours, *sums;
@@ -516,8 +517,8 @@ static int FN(pixels_follow)(const cynorm_lrn_tile *t) {
     return t->window[0].step == t->count[0];
 }
 
-/* The tile or, where vectors of channels would be a quarter empty, one whose rows are its pixels, with windows along level 0: of more
- * than a vector's channels, only if rows are no longer than this. */
+/* The tile or, where vectors of channels would be a quarter empty, one whose rows are its pixels, with windows along level 0: of
+ * more than a vector's channels, only if rows are no longer than this. */
 enum { CYNORM_PIXELS_AS_ROW = 24 << 10 };
 static cynorm_lrn_tile FN(by_rows)(const cynorm_lrn_tile *t) {
     cynorm_lrn_tile rows = *t;
@@ -527,10 +528,11 @@ static cynorm_lrn_tile FN(by_rows)(const cynorm_lrn_tile *t) {
     return rows;
 }
 
-/* Whether the windows of rows are summed in memory: those that reach further than a vector, which registers hold. */
+/* Whether the windows of rows are summed in memory: those that reach further than a vector, which registers hold, or, of planes in
+ * place of rows, two ways. */
 static int FN(in_memory)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
-    return !FN(by_pixels)(t) && !(CYNORM_PICKS && w->step == 1 && w->left < VL && w->right < VL);
+    return !FN(by_pixels)(t) && !(CYNORM_PICKS && w->step == 1 && w->left < VL && w->right < VL && !t->rows);
 }
 
 /* Vectors of a slab; of pixels, with room for a seam. */
@@ -549,18 +551,26 @@ static int64_t FN(slab_sums_size)(int64_t n, int64_t vectors, int tree) {
 }
 
 enum { CYNORM_CELLS_MARGIN = CYNORM_PIECES * VL }; /* in front, as sums are late */
-/* Zeros on either side of a row of which sums are made in memory, and its reals with these. */
-static int64_t FN(row_margin)(const cynorm_lrn_tile *t) {
-    return (FN(pixels_of)(t) * (FN(by_pixels)(t) ? VL : t->window[0].step) + VL - 1) / VL * VL;
+/* From a cell of a window along rows to the next one; across the rows of a plane that is a row. */
+static int64_t FN(apart)(const cynorm_lrn_tile *t, int across) {
+    return across ? t->count[0] / t->rows : FN(by_pixels)(t) ? VL : t->window[0].step;
 }
-static int64_t FN(row_reals)(const cynorm_lrn_tile *t) { return 2 * FN(row_margin)(t) + FN(slab_length)(t) * VL; }
-/* Bytes of scratch for cells of whole rows, for those of one between zeros, and for its S_4. */
+/* Zeros on either side of a row, or plane, of which sums are made in memory, and its reals with these. */
+static int64_t FN(row_margin)(const cynorm_lrn_tile *t, int across) {
+    return (FN(pixels_of)(t) * FN(apart)(t, across) + VL - 1) / VL * VL;
+}
+static int64_t FN(row_reals)(const cynorm_lrn_tile *t, int across) {
+    const int64_t row = t->rows && !across ? (FN(apart)(t, 1) + 2 * VL - 1) / VL * VL : FN(slab_length)(t) * VL;
+    return 2 * FN(row_margin)(t, across) + row;
+}
+/* Bytes of scratch for cells of whole rows, for those of one between zeros, and for its S_4; likewise for a plane. */
 static int64_t FN(along_bytes)(const cynorm_lrn_tile *t) {
     const int64_t cells = CYNORM_CELLS_MARGIN + CYNORM_SLABS * FN(slab_length)(t) * VL;
-    return FN(whole_lines)((cells + (1 + FN(in_memory)(t)) * FN(row_reals)(t)) * (int64_t)sizeof(real));
+    const int64_t reals = (1 + FN(in_memory)(t)) * FN(row_reals)(t, 0) + (t->rows ? 2 * FN(row_reals)(t, 1) : 0);
+    return FN(whole_lines)((cells + reals) * (int64_t)sizeof(real));
 }
 
-/* How many rows of an operand are kept as copies, if it asks for these: of src, all that is read once more; else those of a block. */
+/* How many rows of an operand are kept as copies, if it asks for these: of src, all that is read once more; of others, a block. */
 static int64_t FN(rows_copied)(const cynorm_lrn_tile *t, int backward, int i) {
     if (!FN(few_channels)(t) || FN(lies_plain)(t, i)) return 0;
     return CYNORM_SLABS + (i == CYNORM_LRN_SRC ? t->right + (backward ? t->left : 0) : 0);
@@ -616,16 +626,23 @@ typedef struct {
     const cynorm_lrn_window *window;
     int64_t n;                     /* cells of that window */
     real *fours;                   /* S_4 of a row's pixels, or of its cells: */
-    real *row;                     /* these, between zeros, where their windows are summed in memory, else NULL */
+    real *row;                     /* these, between zeros, where their windows are summed in memory, else NULL; */
+    int64_t width, height;         /* so many at a time, as rows of a plane: the sums along these, and their S_4 */
+    real *plane, *plane_fours;
     window_t in_lanes;
 } along_t;
 
 static along_t FN(along)(const cynorm_lrn_tile *t) {
     along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = &t->window[0], .n = FN(pixels_of)(t)};
-    const int64_t margin = FN(row_margin)(t), reals = FN(row_reals)(t);
+    const int64_t margin = FN(row_margin)(t, 0), reals = FN(row_reals)(t, 0);
     const int in_memory = FN(in_memory)(t);
     a.fours = a.cells + CYNORM_SLABS * a.pitch + margin, a.row = in_memory ? a.fours + reals : NULL;
     memset(a.fours - margin, 0, (size_t)(in_memory ? 2 * reals : margin) * sizeof(real));
+    a.height = t->rows ? t->rows : 1, a.width = t->count[0] / a.height;
+    if (t->rows) {
+        a.plane = a.row - margin + reals + FN(row_margin)(t, 1), a.plane_fours = a.plane + FN(row_reals)(t, 1);
+        memset(a.plane - FN(row_margin)(t, 1), 0, (size_t)(2 * FN(row_reals)(t, 1)) * sizeof(real));
+    }
     if (FN(by_pixels)(t)) {
         a.pixels = 1, a.vectors = a.whole = t->count[1];
         return a;
@@ -635,11 +652,6 @@ static along_t FN(along)(const cynorm_lrn_tile *t) {
     if (!in_memory) a.in_lanes = FN(window_of)(&t->window[0]);
 #endif
     return a;
-}
-
-/* Windows that end `late` cells on, of the row between zeros. */
-static void FN(sum_cells_of)(const along_t *a, real *sums, int64_t late) {
-    FN(cell_sums)[a->n % 4](&(cell_row){a->row, a->fours, sums, a->vectors, a->window->step, late, a->n});
 }
 
 /* Windows along the lanes of rows, in place of the cells. */
@@ -688,6 +700,29 @@ typedef struct {
     int squares_needed, terms_needed, finishes;
 } work_t;
 
+/* The squares of a row of a plane, of so many cells. */
+static void FN(squares_of)(const slabs_t *b, const work_t *w, real *cells, const char *src, const char *ahead, int64_t count) {
+    const int64_t step = b->src_step, whole = count / VL, done = whole * step;
+    w->square_row(cells, src, ahead, step, whole, VL);
+    w->square_row(cells + whole * VL, src + done, ahead + done, step, (count + VL - 1) / VL - whole, count % VL);
+}
+
+/* In place of the cells of a row, or plane, windows that end `late` cells on: of squares or, without `w`, of the cells. */
+static void FN(windows_in_memory)(const slabs_t *b, const work_t *w, const along_t *a, real *cells, const char *src,
+                                  const char *ahead, int64_t late) {
+    void (*const sum)(const cell_row *) = FN(cell_sums)[a->n % 4];
+    real *sums = a->height > 1 ? a->plane : cells;
+    for (int64_t r = 0, at = 0; r < a->height; r++, at += a->width) {
+        const int64_t byte = at * (b->src_step / VL);
+        if (w) FN(squares_of)(b, w, a->row, src + byte, ahead + byte, a->width);
+        else memcpy(a->row, cells + at, (size_t)a->width * sizeof(real));
+        sum(&(cell_row){a->row, a->fours, sums + at, (a->width + VL - 1) / VL, a->window->step, late, a->n});
+    }
+    if (a->height == 1) return;
+    FN(store)(a->plane + a->height * a->width, (vec){0}); /* as the end of the last row lies there */
+    sum(&(cell_row){a->plane, a->plane_fours, cells, a->vectors, a->width, late, a->n});
+}
+
 /* Windows of squares, of the rows that have them. */
 static void FN(squares_along)(const slabs_t *b, const work_t *w, const along_t *a) {
     const int64_t step = b->src_step;
@@ -695,11 +730,8 @@ static void FN(squares_along)(const slabs_t *b, const work_t *w, const along_t *
         const char *newest = b->newest[j], *ahead = b->src_next[j];
         real *row = a->cells + j * a->pitch;
         if (!a->pixels) {
-            real *cells = a->row ? a->row : row;
-            w->square_row(cells, newest, ahead, step, a->whole, VL);
-            w->square_row(cells + a->whole * VL, newest + a->whole * step, ahead + a->whole * step, step, a->vectors - a->whole,
-                          a->lanes);
-            if (a->row) FN(sum_cells_of)(a, row, a->window->right);
+            if (a->row) FN(windows_in_memory)(b, w, a, row, newest, ahead, a->window->right);
+            else FN(squares_of)(b, w, row, newest, ahead, a->width);
             continue;
         }
         for (int last = 0; a->lead && last < 2; last++) {
@@ -718,10 +750,8 @@ static void FN(terms_along)(const slabs_t *b, const along_t *a) {
     if (!a->pixels && !a->row) FN(sum_lanes_of)(a, b->terms, 1);
     else for (int j = b->terms[0]; j < b->terms[1]; j++) {
         real *cells = a->cells + j * a->pitch;
-        if (a->row) {
-            memcpy(a->row, cells, (size_t)(a->vectors * VL) * sizeof(real));
-            FN(sum_cells_of)(a, cells, a->window->left);
-        } else FN(pixel_sums)[a->n % 4](&(pixel_row){cells, a->fours, a->vectors, a->window->left, a->n, .edges = 0});
+        if (a->row) FN(windows_in_memory)(b, NULL, a, cells, NULL, NULL, a->window->left);
+        else FN(pixel_sums)[a->n % 4](&(pixel_row){cells, a->fours, a->vectors, a->window->left, a->n, .edges = 0});
     }
 }
 
