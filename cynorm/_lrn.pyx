@@ -265,19 +265,24 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
                 and windowed[0].extent * windowed[1].extent <= CYNORM_TRANSPOSED_PIXELS)
 
 
-cdef bint as_volume(const cynorm_lrn *p, plan_t *plan, axis_t *windowed, bint channels_last) noexcept nogil:
+cdef bint as_volume(const cynorm_lrn *p, plan_t *plan, axis_t *windowed, bint channels_last,
+                    bint few) noexcept nogil:
     """Make one axis of the pixels and rows of planes, where loops of planes take windows over depth as well, and planes
-    are large enough for these; for channels that lie innermost in some tensor, to be transposed, too."""
+    are large enough for these; for channels that lie innermost in some tensor, to be transposed, too, unless they are
+    `few`. Narrow windows that are not the same on all sides take the general loop, which is faster if these are not."""
     cdef int64_t area = windowed[1].extent * windowed[2].extent
+    cdef bint narrow = p.left + p.right < CYNORM_SUM_DIRECT and not few
     cdef int i
     if area < (TRANSPOSED_PLANE if channels_last else LEAST_PLANE) or channels_last and windowed[2].extent < VECTOR:
         return False
     for i in range(3):
-        if windowed[i].left != windowed[i].right or windowed[i].left != p.left:
+        if windowed[i].left + windowed[i].right == 0 or narrow and not windowed[i].left == windowed[i].right == p.left:
             return False
     if not mergeable(&windowed[1], &windowed[2]):
         return False
     plan.tile.rows = windowed[1].extent
+    plan.tile.window[1].left = windowed[1].left
+    plan.tile.window[1].right = windowed[1].right
     windowed[1] = windowed[2]
     windowed[1].extent = area
     return True
@@ -291,7 +296,8 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, b
     cdef int w = split_axes(axes, count, True, windowed), f = split_axes(axes, count, False, free_axes)
     cdef int levels = 0, taken = 0, i
     cdef bint along_window, channels_last = f > 0 and contiguous(&free_axes[0], plan.itemsize, OMEGA)
-    if w == 3 and volumes and transposable and as_volume(p, plan, windowed, channels_last):
+    cdef bint few = channels_last and 1 < free_axes[0].extent < kernels_of(plan).lrn_fewest
+    if w == 3 and volumes and transposable and as_volume(p, plan, windowed, channels_last, few):
         w = 2
     if not p.within_channel and p.block:
         plan.joint = True
@@ -303,7 +309,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, b
         plan.traversal = "pointwise"
     else:
         if plan.tile.rows:          # pixels of few channels are rows as they lie
-            along_window = not (channels_last and 1 < free_axes[0].extent < kernels_of(plan).lrn_fewest)
+            along_window = not few
         else:
             along_window = lies_along_window(p, plan, windowed, w, free_axes, f, transposable)
         if along_window:

@@ -32,7 +32,7 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
  *                                                vectors; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
-    if (t->omega.data || t->cut || t->windows > 1) return CYNORM_KIND_ANY;
+    if (t->omega.data || t->cut || t->windows > 1 || (t->rows && !(t->windows && t->left + t->right))) return CYNORM_KIND_ANY;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
     if (t->windows && w->step == 1 && !t->left && !t->right)
         return FN(runs_serve)(t) ? CYNORM_KIND_RUNS
@@ -40,8 +40,8 @@ static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const int plain = FN(plain)(t), by_copied_rows = !plain && FN(few_channels)(t);
     if (t->y.data || (!plain && !by_copied_rows && !FN(copyable)(t))) return CYNORM_KIND_ANY;
     if (by_copied_rows) return FN(slabs_serve)(t) ? CYNORM_KIND_SLABS : CYNORM_KIND_ANY;
-    const int square = t->left && t->left == t->right && (!t->windows || (w->left == t->left && w->right == t->left));
-    if (t->rows && !square) return CYNORM_KIND_ANY;
+    int square = t->left && t->left == t->right;
+    for (int i = 0; i < t->windows + (t->rows > 0); i++) square = square && w[i].left == t->left && w[i].right == t->left;
     if (square && t->windows && t->left <= FN(lrn_plane_reach) && (w->step == 1 || FN(pixels_as_rows)(t)))
         return CYNORM_KIND_PLANES;
     if (square && !t->windows && plain && FN(columns_serve)(t)) return CYNORM_KIND_COLUMNS;

@@ -542,7 +542,7 @@ static int64_t FN(slab_length)(const cynorm_lrn_tile *t) {
 
 /* Cells of a window; of how many earlier blocks it needs S_B; reals of a slab_sums. */
 static int64_t FN(slabs_of)(const cynorm_lrn_tile *t) { return t->left + t->right + 1; }
-static int64_t FN(pixels_of)(const cynorm_lrn_tile *t) { return t->window[0].left + t->window[0].right + 1; }
+static int64_t FN(window_cells)(const cynorm_lrn_window *w) { return w->left + w->right + 1; }
 static int FN(slab_blocks)(int64_t n, int tree) {
     return (int)((n - 1 + (tree ? 0 : CYNORM_SLABS - 1)) / CYNORM_SLABS);
 }
@@ -557,7 +557,7 @@ static int64_t FN(apart)(const cynorm_lrn_tile *t, int across) {
 }
 /* Zeros on either side of a row, or plane, of which sums are made in memory, and its reals with these. */
 static int64_t FN(row_margin)(const cynorm_lrn_tile *t, int across) {
-    return (FN(pixels_of)(t) * FN(apart)(t, across) + VL - 1) / VL * VL;
+    return (FN(window_cells)(&t->window[across]) * FN(apart)(t, across) + VL - 1) / VL * VL;
 }
 static int64_t FN(row_reals)(const cynorm_lrn_tile *t, int across) {
     const int64_t row = t->rows && !across ? (FN(apart)(t, 1) + 2 * VL - 1) / VL * VL : FN(slab_length)(t) * VL;
@@ -595,8 +595,10 @@ static int FN(slabs_serve)(const cynorm_lrn_tile *t) {
     const int64_t n = FN(slabs_of)(t);
     if (n == 1 || n > CYNORM_SLABS_MOST) return 0;
     if (!t->windows) return t->count[0] >= VL || t->before;
-    if (FN(pixels_of)(t) == 1 || FN(pixels_of)(t) > CYNORM_SLABS_MOST) return 0;
-    return w->step == 1 || FN(channels_serve)(t) || FN(pixels_follow)(t);
+    for (int i = 0; i < 1 + (t->rows > 0); i++)
+        if (FN(window_cells)(&w[i]) == 1 || FN(window_cells)(&w[i]) > CYNORM_SLABS_MOST) return 0;
+    if (w->step == 1) return t->rows || !FN(in_memory)(t) || FN(window_cells)(w) > 4; /* narrower ones gain nothing from S_4 */
+    return FN(channels_serve)(t) || FN(pixels_follow)(t);
 }
 
 static slab_sums FN(slab_sums_in)(real *scratch, int64_t n, int64_t vectors, int tree) {
@@ -623,8 +625,8 @@ typedef struct {
     int64_t lead;                  /* of pixels along a seam (lrn_stage.h), else 0 */
     int at_lines;                  /* whether vectors are lines of dst, and leave past the cache */
     int pixels;                    /* whether these are vectors */
-    const cynorm_lrn_window *window;
-    int64_t n;                     /* cells of that window */
+    const cynorm_lrn_window *window; /* and, in volumes, the one across the rows of a plane */
+    int64_t n;                     /* cells of the first */
     real *fours;                   /* S_4 of a row's pixels, or of its cells: */
     real *row;                     /* these, between zeros, where their windows are summed in memory, else NULL; */
     int64_t width, height;         /* so many at a time, as rows of a plane: the sums along these, and their S_4 */
@@ -633,7 +635,8 @@ typedef struct {
 } along_t;
 
 static along_t FN(along)(const cynorm_lrn_tile *t) {
-    along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = &t->window[0], .n = FN(pixels_of)(t)};
+    along_t a = {(real *)t->scratch + CYNORM_CELLS_MARGIN, FN(slab_length)(t) * VL, .window = t->window};
+    a.n = FN(window_cells)(a.window);
     const int64_t margin = FN(row_margin)(t, 0), reals = FN(row_reals)(t, 0);
     const int in_memory = FN(in_memory)(t);
     a.fours = a.cells + CYNORM_SLABS * a.pitch + margin, a.row = in_memory ? a.fours + reals : NULL;
@@ -707,20 +710,26 @@ static void FN(squares_of)(const slabs_t *b, const work_t *w, real *cells, const
     w->square_row(cells + whole * VL, src + done, ahead + done, step, (count + VL - 1) / VL - whole, count % VL);
 }
 
-/* In place of the cells of a row, or plane, windows that end `late` cells on: of squares or, without `w`, of the cells. */
+/* The sums of a row's vectors in memory, of windows as given or mirrored, whose cells are `apart`. */
+static void FN(sum_windows)(const cynorm_lrn_window *w, int mirrored, int64_t apart, const real *cells, real *fours, real *sums,
+                            int64_t vectors) {
+    const int64_t n = FN(window_cells)(w);
+    FN(cell_sums)[n % 4](&(cell_row){cells, fours, sums, vectors, apart, mirrored ? w->left : w->right, n});
+}
+
+/* In place of the cells of a row, or plane, windows of squares or, without `w`, mirrored ones of the cells. */
 static void FN(windows_in_memory)(const slabs_t *b, const work_t *w, const along_t *a, real *cells, const char *src,
-                                  const char *ahead, int64_t late) {
-    void (*const sum)(const cell_row *) = FN(cell_sums)[a->n % 4];
+                                  const char *ahead) {
     real *sums = a->height > 1 ? a->plane : cells;
     for (int64_t r = 0, at = 0; r < a->height; r++, at += a->width) {
         const int64_t byte = at * (b->src_step / VL);
         if (w) FN(squares_of)(b, w, a->row, src + byte, ahead + byte, a->width);
         else memcpy(a->row, cells + at, (size_t)a->width * sizeof(real));
-        sum(&(cell_row){a->row, a->fours, sums + at, (a->width + VL - 1) / VL, a->window->step, late, a->n});
+        FN(sum_windows)(a->window, !w, a->window->step, a->row, a->fours, sums + at, (a->width + VL - 1) / VL);
     }
     if (a->height == 1) return;
     FN(store)(a->plane + a->height * a->width, (vec){0}); /* as the end of the last row lies there */
-    sum(&(cell_row){a->plane, a->plane_fours, cells, a->vectors, a->width, late, a->n});
+    FN(sum_windows)(a->window + 1, !w, a->width, a->plane, a->plane_fours, cells, a->vectors);
 }
 
 /* Windows of squares, of the rows that have them. */
@@ -730,7 +739,7 @@ static void FN(squares_along)(const slabs_t *b, const work_t *w, const along_t *
         const char *newest = b->newest[j], *ahead = b->src_next[j];
         real *row = a->cells + j * a->pitch;
         if (!a->pixels) {
-            if (a->row) FN(windows_in_memory)(b, w, a, row, newest, ahead, a->window->right);
+            if (a->row) FN(windows_in_memory)(b, w, a, row, newest, ahead);
             else FN(squares_of)(b, w, row, newest, ahead, a->width);
             continue;
         }
@@ -750,7 +759,7 @@ static void FN(terms_along)(const slabs_t *b, const along_t *a) {
     if (!a->pixels && !a->row) FN(sum_lanes_of)(a, b->terms, 1);
     else for (int j = b->terms[0]; j < b->terms[1]; j++) {
         real *cells = a->cells + j * a->pitch;
-        if (a->row) FN(windows_in_memory)(b, NULL, a, cells, NULL, NULL, a->window->left);
+        if (a->row) FN(windows_in_memory)(b, NULL, a, cells, NULL, NULL);
         else FN(pixel_sums)[a->n % 4](&(pixel_row){cells, a->fours, a->vectors, a->window->left, a->n, .edges = 0});
     }
 }

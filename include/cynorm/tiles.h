@@ -50,7 +50,7 @@ typedef struct {
     int64_t reach_terms[3][2], reach_src[3][2];
     cynorm_lrn_window window[2];
     int windows;
-    int64_t rows;  /* where level 0 is a plane, and window[0] lies along its rows and across them: how many there are; else 0 */
+    int64_t rows;  /* where level 0, or 1, is a plane, with window[0] along its rows, window[1] across them: so many; else 0 */
     int trees;     /* whether windows along the stream are trees, however wide */
     int far_lines; /* whether the machine fetches lines that lie slabs apart as fast as those of a row */
     int cut;       /* whether a level with a window is cut, so that the reaches may be more than 0 */
