@@ -57,6 +57,8 @@ cdef enum:
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     TRANSPOSED = 3 << 13            # bytes: the target of a slab that is partly transposed: runs are long both ways
     FEW_CHANNELS = 8                # elements: pixels of fewer channels leave vectors empty
+    ROW_CELLS = 31                  # windows along rows that loops take wherever a vector has 64 bytes,
+    ROW_CELLS_DOUBLE = 15           # of float64
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about this many
     SCRATCH = 1 << 20               # bytes that a thread aims to stay within, about a second-level cache;
@@ -215,6 +217,12 @@ cdef int64_t narrowest(int64_t itemsize) noexcept nogil:
     return NARROWEST_HALF if itemsize == 2 else NARROWEST if itemsize == 4 else NARROWEST_DOUBLE
 
 
+cdef bint fit_rows(const axis_t *window, int64_t itemsize) noexcept nogil:
+    """Whether rows of pixels of few channels, with a window over one axis, have loops: three windows long at least."""
+    cdef int64_t cells = window.left + window.right + 1
+    return cells <= (ROW_CELLS_DOUBLE if itemsize == 8 else ROW_CELLS) and 3 * cells <= window.extent
+
+
 cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_t *windowed, int w,
                             const axis_t *free_axes, int f, bint transposable) noexcept nogil:
     """Whether level 0 is the window's innermost axis: where it is contiguous and long enough to fill vectors."""
@@ -234,10 +242,10 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
                      and window.extent <= CYNORM_TRANSPOSED_MOST
                      and (few and not far or contiguous(&free_axes[0], itemsize, DST)))
     # channels too few for vectors are taken as planes, unless these are narrow, or pixels already lie as rows or are
-    # copied as such; with one axis, as rows, if these are at least three windows long, but wide sums keep their order
+    # copied as such; with one axis, as rows
     if p.within_channel and few and not along:
         if w == 1:
-            along = cells <= CYNORM_SUM_DIRECT + 1 and 3 * cells <= window.extent
+            along = fit_rows(window, itemsize)
         elif box and pixels_follow(window, channels, itemsize):
             return False
         elif box and channels.extent < kernels_of(plan).lrn_fewest:
@@ -308,6 +316,9 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, b
     elif w == 0:
         plan.traversal = "pointwise"
     else:
+        # omega is kept by windows along the stream, which have the bits of rows then
+        plan.tile.trees = (p.within_channel and w == 1 and f > 0 and free_axes[0].extent < FEW_CHANNELS
+                           and fit_rows(&windowed[0], plan.itemsize))
         if plan.tile.rows:          # pixels of few channels are rows as they lie
             along_window = not few
         else:
@@ -646,7 +657,7 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
         c.tiles *= plan.outer[i].extent
     set_cut(plan, 3, plan.streamed.extent)
     set_slab(plan)
-    plan.tile.trees = wide(plan) and suits_columns(plan)
+    plan.tile.trees = wide(plan) and (plan.tile.trees or suits_columns(plan))
     taken_by = kernels_of(plan).lrn_taken_by(&plan.tile)
     c.by_columns = taken_by == CYNORM_LRN_COLUMNS
     if (c.by_columns and not plan.tile.far_lines and plan.moved >= FAR_STREAMING * plan.team

@@ -263,6 +263,7 @@ def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dty
     ("NCHW", "across_channels", (2, 75, 5, 7)),
     ("NCHW", "across_channels", (3, 75, 2, 3)),
     ("NCW", "within_channel", (2, 7, 75)),
+    ("NWC", "within_channel", (2, 3, 95)),
     ("NCHW", "within_channel", (2, 3, 2, 75)),
     ("NCHW", "within_channel", (1, 3, 37, 75)),
     ("NCHW", "within_channel", (1, 37, 19, 11)),
