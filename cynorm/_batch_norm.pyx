@@ -126,6 +126,7 @@ cdef enum:
     EVENLY = 4                      # units of each thread: with fewer, one that is held up would hold up all
     BESIDE = 1 << 21                # bytes: the most that sums of a unit read, if it leaves while the next is summed,
     BESIDE_NEAR = 1 << 20           # where both have to fit the second-level cache, as the next level is far away
+    PREPARED = 64                   # statistics: units of fewer leave what follows from given ones to one call for all
     SUMS = 1                        # the steps of a task
     FINISH = 2
     COMBINE = 4
@@ -228,6 +229,7 @@ ctypedef struct state_t:
     int phases
     bint by_units                   # all chunks of a unit are one task
     bint beside                     # the next unit is summed while the results of one leave
+    bint prepared                   # what follows from given statistics is made before, not with each unit
     tasks_t tasks
     int64_t *summed                 # chunks of each unit
     double epsilon
@@ -1052,6 +1054,8 @@ cdef void run_task(const state_t *s, int64_t task, int steps, char *scratch) noe
     cdef char *sums = scratch + scratch_bytes(plan)
     if s.sums != NULL:
         sums = s.sums + task * plan.task_bytes
+    if not s.prepared:
+        finish_unit(s, unit, NULL)
     if steps & SUMS:
         memset(sums, 0, plan.sums_bytes)
         visit(s, unit, chunk, SUMS, sums, scratch)
@@ -1072,6 +1076,8 @@ cdef void run_unit(const state_t *s, int64_t unit, char *scratch) noexcept nogil
 
 
 cdef void begin_unit(const state_t *s, int64_t unit, char *sums, char *scratch, cynorm_bn_tile *t) noexcept nogil:
+    if not s.prepared:
+        finish_unit(s, unit, NULL)
     memset(sums, 0, s.plan.sums_bytes)
     place(s, unit, 0, sums, scratch, t)
 
@@ -1195,7 +1201,9 @@ cdef int run_plan(state_t *s, int team) noexcept nogil:
         s.phases = 2
         s.steps[0] = SUMS | FINISH
         s.steps[1] = COMBINE
-    if plan.kind != FORWARD_TRAINING:
+    s.prepared = plan.kind == FORWARD_TRAINING
+    if not s.prepared and (plan.chunks > 1 or plan.cut * plan.tile.blocks < PREPARED):
+        s.prepared = True
         if plan.repeat == 1:
             finish(s, 0, plan.statistics, NULL)
         else:
@@ -1235,20 +1243,28 @@ cdef char *open_arrays(state_t *s, const cynorm_bn_call *call) noexcept nogil:
     """A place for each array, and in it what is given; NULL where memory cannot be had."""
     cdef const cynorm_tensor **t = <const cynorm_tensor **>call.parameter
     cdef const plan_t *plan = s.plan
-    # load_row writes whole vectors, and coefficients are read by whole vectors
-    cdef int64_t one = round_up((plan.statistics + VECTOR) * plan.real, LINE)
-    cdef int64_t each = round_up((plan.statistics * plan.repeat * plan.spread + VECTOR) * plan.real, LINE), at = 0
-    cdef int64_t start[ARRAYS]
+    cdef int64_t length[ARRAYS]
+    cdef int64_t room[ARRAYS]
+    cdef int64_t total = LINE, used
     cdef int arrays = ARRAYS if call.kind in (BACKWARD_TRAINING, BACKWARD_INFERENCE) else DIFF_SCALE, i
     cdef char *memory
+    cdef char *p
     for i in range(arrays):
-        start[i] = at
-        at += each if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET) else one
-    memory = <char *>calloc(at + LINE, 1)
+        length[i] = plan.statistics * plan.real
+        if i in (CENTER, NORM, GAIN, BIAS, SLOPE, OFFSET):
+            length[i] *= plan.repeat * plan.spread
+        # load_row writes whole vectors, and coefficients are read by whole vectors
+        room[i] = round_up(length[i] + VECTOR * plan.real, LINE)
+        total += room[i]
+    memory = <char *>malloc(total)
     if memory == NULL:
         return NULL
+    p = <char *>aligned(memory)
     for i in range(arrays):
-        s.array[i] = <char *>aligned(memory) + start[i]
+        s.array[i] = p
+        used = 0 if plan.count == 0 or i in (MEAN_LOW, CENTER) else length[i]  # zeros, unless they are given or chosen
+        clear_bytes(p + used, room[i] - used)
+        p += room[i]
     for i in range(RSTD + 1):
         if i < MEAN or call.kind != FORWARD_TRAINING:
             load_parameter(s, t[i], i)

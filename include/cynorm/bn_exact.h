@@ -14,9 +14,15 @@ static inline cynorm_exact cynorm_exact_add(cynorm_exact a, cynorm_exact b) {
     return (cynorm_exact){high, low - (high - s)};
 }
 
+#if defined(__FMA__) || defined(__FP_FAST_FMA)
+#define CYNORM_FUSES 1
+#else
+#define CYNORM_FUSES 0
+#endif
+
 /* a * b + c, rounded once. */
 static inline vec cynorm_exact_fma(vec a, vec b, vec c) {
-#if defined(__FMA__) || defined(__FP_FAST_FMA)
+#if CYNORM_FUSES
     return FN(fma)(a, b, c);
 #else
     for (int i = 0; i < VL; i++) c[i] = fma(a[i], b[i], c[i]);
@@ -29,9 +35,22 @@ static inline cynorm_exact cynorm_exact_multiply(cynorm_exact a, cynorm_exact b)
     return (cynorm_exact){p, cynorm_exact_fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high)};
 }
 
+/* a / n, rounded as a division rounds it, given 1 / n as well: a division takes as long as eight multiplications. */
+static inline vec cynorm_quotient(vec a, vec n, vec inverse) {
+    if (!CYNORM_FUSES) return a / n;
+    const vec q = a * inverse;
+    return FN(select)(cynorm_is_finite(q), FN(fma)(FN(fma)(-q, n, a), inverse, q), q);
+}
+
+/* v^-1/2. */
+static inline vec cynorm_exact_rsqrt(vec v) {
+    if (!CYNORM_ESTIMATES || __builtin_expect(FN(any_abnormal)(v), 0)) return 1 / FN(sqrt)(v);
+    return FN(rsqrt)(v, CYNORM_COMPUTE);
+}
+
 /* a / n, given 1 / n as well; exact where a is a multiple of n, so that a constant has variance 0. */
 static inline cynorm_exact cynorm_exact_divide(cynorm_exact a, vec n, vec inverse) {
-    vec q = a.high / n;
+    vec q = cynorm_quotient(a.high, n, inverse);
     return (cynorm_exact){q, (cynorm_exact_fma(-q, n, a.high) + a.low) * inverse};
 }
 

@@ -121,14 +121,14 @@ static void FN(bn_statistics)(const cynorm_bn_unit *u) {
         FN(put_reals)(u->mean, k, n, mean.high);
         FN(put_reals)(u->mean_low, k, n, low);
         FN(put_reals)(u->variance, k, n, variance);
-        FN(put_forward)(u, k, n, mean.high, low, 1 / sqrt_f64(variance + splat_f64(u->epsilon)));
+        FN(put_forward)(u, k, n, mean.high, low, cynorm_exact_rsqrt(variance + splat_f64(u->epsilon)));
     }
 }
 
 /* Mean and variance (or, without it, rstd) -> coefficients. */
 static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
     for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
-        doubles rstd = u->variance ? 1 / sqrt_f64(FN(reals_at)(u->variance, k) + splat_f64(u->epsilon))
+        doubles rstd = u->variance ? cynorm_exact_rsqrt(FN(reals_at)(u->variance, k) + splat_f64(u->epsilon))
                                    : FN(reals_at)(u->rstd, k);
         FN(put_forward)(u, k, cynorm_bn_lanes(u, k), FN(reals_at)(u->mean, k), FN(reals_at)(u->mean_low, k), rstd);
     }
@@ -140,7 +140,7 @@ static void FN(bn_coefficients)(const cynorm_bn_unit *u) {
  *     slope = -diff_scale * rstd / M,  offset = -diff_shift / M - low * slope
  */
 static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
-    const doubles count = splat_f64((double)u->count);
+    const doubles count = splat_f64((double)u->count), inverse = splat_f64(1 / (double)u->count);
     FN(merge_chunks)(u);
     for (int64_t k = 0; k < u->n; k += CYNORM_BN_LANES) {
         const int64_t n = cynorm_bn_lanes(u, k);
@@ -153,9 +153,9 @@ static void FN(bn_gradients)(const cynorm_bn_unit *u, int training) {
         FN(put_reals)(u->diff_shift, k, n, shift);
         FN(put_reals)(u->diff_scale, k, n, scale);
         if (!training) continue;
-        doubles slope = -scale * rstd / count;
+        doubles slope = cynorm_quotient(-scale * rstd, count, inverse);
         FN(put_coefficients)(u, u->slope, k, n, slope);
-        FN(put_coefficients)(u, u->offset, k, n, -shift / count - low.high * slope);
+        FN(put_coefficients)(u, u->offset, k, n, cynorm_quotient(-shift, count, inverse) - low.high * slope);
     }
 }
 
