@@ -24,9 +24,9 @@ from cynorm._dispatch import isa
 
 from cynorm._dispatch cimport fetches_far_lines, kernels, requested_threads, team_size
 from cynorm._kernels cimport (
-    CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED, CYNORM_LRN_LINES,
-    CYNORM_LRN_VOLUMES, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST, CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile,
-    cynorm_lrn_view, cynorm_real_kernels,
+    CYNORM_COLUMN_SLABS, CYNORM_COPIED_PLANE, CYNORM_LRN_CHANNELS, CYNORM_LRN_COLUMNS, CYNORM_LRN_COPIED,
+    CYNORM_LRN_LINES, CYNORM_LRN_VOLUMES, CYNORM_REACH, CYNORM_SUM_DIRECT, CYNORM_TRANSPOSED_MOST,
+    CYNORM_TRANSPOSED_PIXELS, cynorm_lrn_tile, cynorm_lrn_view, cynorm_real_kernels,
 )
 from cynorm._tasks cimport (
     close_tasks, cynorm_float_mode, cynorm_set_float_mode, next_task, omp_get_num_threads, omp_get_thread_num,
@@ -47,6 +47,7 @@ from libc.string cimport memcpy, memset
 cdef enum:
     AXES = 6
     LINE = 64                       # bytes
+    SETS = 512                      # bytes: what lies a multiple of this apart shares few sets of a cache
     VECTOR = 16                     # elements: no run is cut shorter than a vector's worth
     PART_LINES = 20                 # lines: the shortest part of a plane that goes by columns in the cache
     THREAD_LINES = 1200             # lines: the least work of a thread by columns in the cache
@@ -57,12 +58,16 @@ cdef enum:
     SLAB = 4096                     # elements: the length a slab of a window may have before it is cut
     TRANSPOSED = 3 << 13            # bytes: the target of a slab that is partly transposed: runs are long both ways
     FEW_CHANNELS = 8                # elements: pixels of fewer channels leave vectors empty
+    FEW_OF_ROWS = 24                # likewise, with a window over one axis, which are transposed to rows;
+    FEW_OF_ROWS_HALF = 32           # of half types
     ROW_CELLS = 31                  # windows along rows that loops take wherever a vector has 64 bytes,
     ROW_CELLS_DOUBLE = 15           # of float64
     GROUPS = 64                     # slabs: the length of a tile that streams along groups
     TILES = 4                       # for each thread: a small tensor is cut into about this many
     SCRATCH = 1 << 20               # bytes that a thread aims to stay within, about a second-level cache;
     SCRATCH_MOST = 4 << 20          # the most, where this avoids a cut that would cost more
+    ROWS_SCRATCH = 1 << 19          # where rows are packed, whose loops take parts of them,
+    ROW_WINDOWS = 16                # of so many windows at least
     LEAST_PLANE = 48                # elements: smaller planes of volumes are not worth the calls of their loops
     TRANSPOSED_PLANE = 256          # nor these, if they are transposed
     BESIDE = 9                      # elements: in planes of at most this many, channels are not streamed,
@@ -217,10 +222,21 @@ cdef int64_t narrowest(int64_t itemsize) noexcept nogil:
     return NARROWEST_HALF if itemsize == 2 else NARROWEST if itemsize == 4 else NARROWEST_DOUBLE
 
 
-cdef bint fit_rows(const axis_t *window, int64_t itemsize) noexcept nogil:
-    """Whether rows of pixels of few channels, with a window over one axis, have loops: three windows long at least."""
-    cdef int64_t cells = window.left + window.right + 1
-    return cells <= (ROW_CELLS_DOUBLE if itemsize == 8 else ROW_CELLS) and 3 * cells <= window.extent
+cdef bint fit_rows(const plan_t *plan, const axis_t *window, const axis_t *channels) noexcept nogil:
+    """Whether pixels of few channels, with a window over one axis, go as rows: where these have loops, and are three
+    windows long at least."""
+    cdef int64_t cells = window.left + window.right + 1, fewest = 2 * kernels_of(plan).lrn_fewest, few
+    if plan.itemsize == 8:
+        few = max(FEW_CHANNELS, fewest)
+        fewest = min(FEW_CHANNELS, fewest)
+    else:
+        few = FEW_OF_ROWS if plan.itemsize == 4 else FEW_OF_ROWS_HALF
+    if window.left == window.right <= CYNORM_REACH:
+        few = fewest                # pixels have loops of their own
+    if plan.itemsize == 4 and channels.extent * 4 >= LINE and window.extent <= CYNORM_COLUMN_SLABS:
+        return False                # columns serve, as a rule
+    return (channels.extent < few and cells <= (ROW_CELLS_DOUBLE if plan.itemsize == 8 else ROW_CELLS)
+            and 3 * cells <= window.extent)
 
 
 cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_t *windowed, int w,
@@ -243,10 +259,10 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
                      and (few and not far or contiguous(&free_axes[0], itemsize, DST)))
     # channels too few for vectors are taken as planes, unless these are narrow, or pixels already lie as rows or are
     # copied as such; with one axis, as rows
-    if p.within_channel and few and not along:
-        if w == 1:
-            along = fit_rows(window, itemsize)
-        elif box and pixels_follow(window, channels, itemsize):
+    if p.within_channel and w == 1 and f > 0 and transposable and not along:
+        along = fit_rows(plan, window, channels)
+    elif p.within_channel and few and not along:
+        if box and pixels_follow(window, channels, itemsize):
             return False
         elif box and channels.extent < kernels_of(plan).lrn_fewest:
             # rows are copied one by one, unless two of these ask for planes
@@ -317,8 +333,7 @@ cdef void choose_traversal(const cynorm_lrn *p, const axis_t *axes, int count, b
         plan.traversal = "pointwise"
     else:
         # omega is kept by windows along the stream, which have the bits of rows then
-        plan.tile.trees = (p.within_channel and w == 1 and f > 0 and free_axes[0].extent < FEW_CHANNELS
-                           and fit_rows(&windowed[0], plan.itemsize))
+        plan.tile.trees = p.within_channel and w == 1 and f > 0 and fit_rows(plan, &windowed[0], &free_axes[0])
         if plan.tile.rows:          # pixels of few channels are rows as they lie
             along_window = not few
         else:
@@ -403,6 +418,8 @@ cdef void set_slab(plan_t *plan) noexcept nogil:
     if t.count[0] % VECTOR == 0:
         side[0] = whole_vectors(side[0])
     t.pitch[1] = t.count[0] + between(plan, 0, side[0])
+    if plan.level[0].windowed and (t.pitch[1] * plan.itemsize + LINE / 4) % SETS < LINE / 2:
+        t.pitch[1] += VECTOR        # rows that are packed together do not share sets of the first-level cache
     t.pitch[2] = (t.count[1] + between(plan, 1, side[1])) * t.pitch[1]
     t.origin = side[0] + side[1] * t.pitch[1] + side[2] * t.pitch[2]
     t.size = t.origin + (t.count[2] + side[2]) * t.pitch[2] + side[1] * t.pitch[1] + side[0]
@@ -585,9 +602,32 @@ cdef void cut_level(plan_t *plan, int which, cutting_t *c) noexcept nogil:
     set_cut(plan, which, run)
 
 
+cdef bint along_rows(const plan_t *plan) noexcept nogil:
+    """Whether the only windows lie along rows."""
+    return plan.level[0].windowed and plan.tile.windows == 1 and not plan.streamed.windowed and not plan.joint
+
+
+cdef bint packs_rows(const plan_t *plan) noexcept nogil:
+    """Whether rows of some tensor are not contiguous."""
+    cdef int i
+    for i in range(OMEGA):
+        if plan.tile.view[i].data != NULL and plan.level[0].stride[i] != plan.itemsize:
+            return True
+    return False
+
+
+cdef void cut_rows(plan_t *plan, int64_t length) noexcept nogil:
+    """Cut rows that loops take in parts, with what windows reach beside each: down to parts of so many windows that
+    little is done twice."""
+    cdef int64_t least = ROW_WINDOWS * (plan.level[0].left + plan.level[0].right + 1)
+    if length < plan.cut[0] and plan.cut[0] >= 2 * least:
+        set_cut(plan, 0, max(length, least))
+        plan.tile.cut = True
+
+
 cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
     """Halve levels without windows, then those with windows, until a tile keeps no more than is allowed."""
-    cdef int64_t window
+    cdef int64_t window, length = 0
     cdef int i, windowed = 0
     for i in range(3):
         windowed += plan.level[i].windowed
@@ -595,6 +635,10 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
         while (not plan.level[i].windowed and plan.tile.grouped != i and plan.cut[i] > (VECTOR if i == 0 else 1)
                and too_much_scratch(plan, most)):
             set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
+    if along_rows(plan) and too_much_scratch(plan, ROWS_SCRATCH if packs_rows(plan) else most):
+        while length != plan.cut[0] and too_much_scratch(plan, ROWS_SCRATCH):
+            length = plan.cut[0]
+            cut_rows(plan, length / 2)
     if plan.overwritten >= 0 or plan.joint or windowed > 1:
         most = SCRATCH_MOST
     for i in range(2, 0 if plan.joint else -1, -1):
@@ -696,6 +740,9 @@ cdef void choose_cuts(plan_t *plan) noexcept nogil:
     cut_to_scratch(plan, SCRATCH_MOST if c.whole else SCRATCH)
     c.tiles = count_tiles(plan)     # scratch may have asked for more
     if plan.overwritten < 0:
+        if c.tiles < plan.team and along_rows(plan):
+            cut_rows(plan, ceil_div(plan.cut[0], ceil_div(plan.wanted, c.tiles)))
+            c.tiles = count_tiles(plan)
         if c.tiles < plan.wanted and not (c.by_columns and plan.cached):
             cut_stream(plan, ceil_div(plan.wanted * plan.cuts[3], c.tiles), 4)
         if c.windows < 4 and c.tiles * plan.cuts[3] < plan.team:  # one for each thread

@@ -264,6 +264,8 @@ def test_windows_over_adjacent_channels_have_the_same_bits(channels, layout, dty
     ("NCHW", "across_channels", (3, 75, 2, 3)),
     ("NCW", "within_channel", (2, 7, 75)),
     ("NWC", "within_channel", (2, 3, 95)),
+    ("NWC", "within_channel", (1, 11, 127)),
+    ("NWC", "within_channel", (2, 23, 131)),
     ("NCHW", "within_channel", (2, 3, 2, 75)),
     ("NCHW", "within_channel", (1, 3, 37, 75)),
     ("NCHW", "within_channel", (1, 37, 19, 11)),
@@ -867,6 +869,44 @@ def test_rows_of_few_channels_in_any_memory(dtype, shape, size, window, inputs, 
     assert_same_windows(take(out, room), lrn.backward(dense[1], dense[0]), size, "diff_src", dense[1])
     lrn.forward(src, out=out, num_threads=threads)
     assert_same_windows(take(out, room), lrn.forward(dense[0]), size, "dst")
+
+
+@each_dtype
+@given(
+    st.integers(1, 3),
+    st.integers(1, 33),
+    st.integers(1, 400_000),
+    st.integers(2, 40),
+    st.sampled_from(WINDOWS),
+    st.lists(orders(3) | memories(3), min_size=3, max_size=3),
+    st.integers(1, 3),
+    st.sampled_from(["apart", "in place", "given dst"]),
+)
+def test_long_signals(dtype, images, channels, elements, size, window, memories, threads, out_is):
+    """Along one axis, however the tensors lie: rows that are packed are cut, and so are those of fewer images than threads."""
+    shape = (images, channels, elements // (images * channels) + 1)
+    lrn = cynorm.LRN(size, 0.5, region="within_channel", window=window, layout="NCW")
+    rng = np.random.default_rng(0)
+    dense = [rng.standard_normal(shape, dtype=np.float32).astype(dtype) for _ in range(2)]
+    given_dst = {"dst": dense[0]} if out_is == "given dst" else {}
+
+    def placed():
+        return [place(a, memory) for a, memory in zip((*dense, dense[0]), memories, strict=True)]
+
+    def forward(workspace):
+        arrays = placed()
+        out, room = arrays[0 if out_is == "in place" else 2]
+        lrn.forward(arrays[0][0], out=out, workspace=workspace, num_threads=threads)
+        return take(out, room)
+
+    (src, _), (diff_dst, _), _ = arrays = placed()
+    out, room = arrays[1 if out_is == "in place" else 2]
+    lrn.backward(diff_dst, src, out=out, num_threads=threads, **given_dst)
+    expected = lrn.backward(dense[1], dense[0], num_threads=1, **given_dst)
+    assert_same_windows(take(out, room), expected, size, "diff_src", dense[1])
+    dst = forward(None)
+    assert_same_windows(dst, lrn.forward(dense[0]), size, "dst")
+    assert_same_bits(dst, forward(cynorm.Workspace(cache="always")), "dst beside omega, which another loop makes")
 
 
 @each_dtype

@@ -23,7 +23,7 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
 
 /* Which loops serve a tile; lrn.h's own serve ANY. Windows that lie
  *     along level 0                    RUNS      3 and 5, where rows follow on, as a rule (runs_serve)
- *                                      ROWS      else any that registers or scratch hold
+ *                                      ROWS      else any that registers or scratch hold, along parts of rows too
  *     along the stream                 COLUMNS   3 to 31 slabs (columns_serve); BLOCKS: 3 and 5 else;
  *                                                SLABS: any up to CYNORM_SLABS_MOST
  *     along level 0 and the stream     PLANES    3 to 9 cells, as many as a vector reaches; SLABS, likewise
@@ -32,11 +32,12 @@ static int FN(plain)(const cynorm_lrn_tile *t) {
  *                                                vectors; SLABS, likewise */
 static int FN(kind_of)(const cynorm_lrn_tile *t) {
     const cynorm_lrn_window *w = &t->window[0];
-    if (t->omega.data || t->cut || t->windows > 1 || (t->rows && !(t->windows && t->left + t->right))) return CYNORM_KIND_ANY;
+    if (t->omega.data || t->windows > 1 || (t->rows && !(t->windows && t->left + t->right))) return CYNORM_KIND_ANY;
     const int reach = t->windows ? FN(constant_reach)(w) : 0;
-    if (t->windows && w->step == 1 && !t->left && !t->right)
+    if (t->windows && w->step == 1 && !t->left && !t->right && !(t->cut && FN(joint)(t)))
         return FN(runs_serve)(t) ? CYNORM_KIND_RUNS
              : reach || FN(in_registers)(w) || FN(far)(w) ? CYNORM_KIND_ROWS : CYNORM_KIND_ANY;
+    if (t->cut) return CYNORM_KIND_ANY;
     const int plain = FN(plain)(t), by_copied_rows = !plain && FN(few_channels)(t);
     if (t->y.data || (!plain && !by_copied_rows && !FN(copyable)(t))) return CYNORM_KIND_ANY;
     if (by_copied_rows) return FN(slabs_serve)(t) ? CYNORM_KIND_SLABS : CYNORM_KIND_ANY;

@@ -6,7 +6,6 @@
  * go through all slabs twice, once for each vector; what is made of the first waits for the second. Where columns do not lie at
  * lines, dst leaves by lines that are the end of one column and the beginning of the next. */
 
-enum { CYNORM_COLUMN_SLABS = 512 };      /* the most of a column */
 enum { CYNORM_COLUMN_AHEAD = 64 << 10 }; /* bytes that are asked for before they are read: some columns of all slabs, */
 enum { CYNORM_COLUMN_NEAR = 4 };         /* and, into the first-level cache, slabs of the column */
 /* How dst leaves: as it is; by lines, past the cache; by lines that lie across vectors. */

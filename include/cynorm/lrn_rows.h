@@ -24,7 +24,7 @@ typedef struct FN(cynorm_lrn_rows) {
     const char *src, *diff_dst, *y;
     char *dst;
     /* bytes from a vector of a row to the next, from a row to the next, to what is prefetched */
-    int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead;
+    int64_t src_step, diff_step, y_step, dst_step, src_pitch, diff_pitch, y_pitch, dst_pitch, src_ahead, diff_ahead, y_ahead;
     int64_t rows, vectors, last, strip; /* vectors of a row, lanes of its last one; vectors at once */
     window_t window; /* where its reach is no constant */
     int64_t left, right, margin; /* of it; vectors that windows reach beyond a strip */
@@ -221,7 +221,8 @@ CYNORM_INLINE int FN(terms_of_some)(const rows_t *r, const char *src, const char
         x[k] = FN(get_of_some)(src, r->src_step, k, dtype, n, halves);
         g[k] = FN(get_of_some)(diff, r->diff_step, k, dtype, n, halves);
         omega[k] = FN(part)(term[k * apart], FN(splat)(1), n);
-        given[k] = y ? FN(get)(y, dtype, n) : x[k];
+        if (y) __builtin_prefetch(y + k * r->y_step + r->y_ahead, 0, 2);
+        given[k] = y ? FN(get)(y + k * r->y_step, dtype, n) : x[k];
     }
     FN(terms_of)(&r->q, t, omega, g, x, y ? given : NULL, count, kind, weighted, mends ? NULL : &told);
     if (!mends && __builtin_expect(FN(told_to_mend)(told, kind, r->q.beta), 0)) return 0;
@@ -312,15 +313,15 @@ CYNORM_INLINE void FN(strip_terms)(const rows_t *given, const strip_t *s, int64_
         src += v * r->src_step, diff += v * r->diff_step, at += v;
 #define ADVANCE(count)                                                                                         \
     for (int k = 0; k < (halves ? 1 : count); k++) v++, src += r->src_step, diff += r->diff_step;              \
-    if (y) y += r->y_step;                                                                                     \
+    if (y) y += (count) * r->y_step;                                                                           \
     at += (count) * apart
 #define SOME(until, n, count)                                                                                  \
     while (v < (until)) {                                                                                      \
         FN(terms_of_some)(r, src, diff, y, at, apart, n, count, dtype, kind, halves, keeps, 1);                \
         ADVANCE(count);                                                                                        \
     }
-        if (!halves && !y && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER)
-        if (!halves && !y) SOME(l.full - 1, VL, 2)
+        if (!halves && kind == CYNORM_BETA_ANY) SOME(l.full - 3, VL, CYNORM_TOGETHER)
+        if (!halves) SOME(l.full - 1, VL, 2)
         SOME(l.vectors, whole || v < l.full ? VL : r->last, 1 + halves)
 #undef ADVANCE
 #undef SOME
@@ -663,24 +664,32 @@ static int FN(far)(const cynorm_lrn_window *w) {
     return CYNORM_FAR_SERVES && w->left <= CYNORM_FAR && w->right <= CYNORM_FAR && w->left + w->right;
 }
 
-/* Elements of a row. */
+/* Elements of a row. Of a row that is cut, with what windows reach beside the tile's part: there, results lack what is further
+ * on, and stay in scratch. */
 static int64_t FN(cells_of)(const cynorm_lrn_tile *t) {
+    if (t->cut) return t->reach_src[0][0] + t->count[0] + t->reach_src[0][1];
     return FN(joint)(t) ? t->count[0] * t->count[1] - t->missing : t->count[0];
 }
 
-/* Whether the loop cannot take an operand as it lies: its vectors are not contiguous, or not whole blocks; or dst takes its
- * place, and the next strip of a row reads some of it again. */
+/* Whether the loop cannot take an operand as it lies: its vectors are not contiguous, or not whole blocks; it is dst, and rows are
+ * cut; or dst takes its place, and the next strip of a row reads some of it again. */
 static int FN(packed)(const cynorm_lrn_tile *t, int i) {
     const cynorm_lrn_view *m = &t->view[i];
     if (!m->data) return 0;
-    return !FN(contiguous)(m) || (FN(joint)(t) && t->count[0] != VL) ||
-           (i != CYNORM_LRN_DST && m->data == t->dst.data && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
+    return !FN(contiguous)(m) || (t->cut && i == CYNORM_LRN_DST) || (FN(joint)(t) && t->count[0] != VL) ||
+           (i != CYNORM_LRN_DST && m->data == t->dst.data && !t->cut && FN(cells_of)(t) > CYNORM_ROW_STRIP - 2 * CYNORM_FAR);
 }
 
-/* Bytes of the rows of dst until they are copied, or of what unpacking them takes. */
+/* Whether dst past the cache may leave by lines that lie across vectors, if it begins at whole reals. */
+static int FN(rows_may_cross)(const cynorm_lrn_tile *t, int halves) {
+    return FN(may_cross)(t->dst.dtype, halves) && !FN(joint)(t) && FN(cells_of)(t) % VL == 0;
+}
+
+/* Bytes of the rows of dst until they are copied, wherever they begin, or of what unpacking them takes. */
 static int64_t FN(rows_stage)(const cynorm_lrn_tile *t) {
     const int64_t entries = t->count[0] * t->count[1] * (FN(joint)(t) ? t->count[2] : 1);
     if (FN(packed)(t, CYNORM_LRN_DST)) return cynorm_unpack_bytes(FN(unpacked_rows)(t));
+    if (!t->streaming || (t->dst.dtype == CYNORM_COMPUTE && FN(rows_may_cross)(t, 0))) return 0;
     return FN(whole_lines)(entries * cynorm_itemsize(t->dst.dtype));
 }
 
@@ -710,8 +719,8 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
     const int by_lines = FN(by_lines)(t, row, vector, 1);
     /* rows follow on, but do not begin at lines */
     const int apart = t->streaming && !by_lines && !slab[CYNORM_LRN_DST] && t->dst.stride[level] == row;
-    const int crossing = apart && FN(may_cross)(dtype, halves) && !joint && cells % VL == 0 &&
-                         FN(multiple_of)(&t->dst, sizeof(real)), staged = apart && !crossing;
+    const int crossing = apart && FN(rows_may_cross)(t, halves) && FN(multiple_of)(&t->dst, sizeof(real));
+    const int staged = apart && !crossing;
     across_t across = {.end = NULL};
     rows_t r = {.vectors = (cells + lanes - 1) / lanes, .q = FN(coefficients_of)(t), .halves = halves,
                 .streaming = t->streaming && by_lines && !slab[CYNORM_LRN_DST], .across = crossing ? &across : NULL};
@@ -719,6 +728,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
 #define AHEAD(name) (ahead < t->count[level] ? ahead * t->name.stride[level] : t->name.streamed)
     if (!slab[CYNORM_LRN_SRC]) r.src_ahead = AHEAD(src);
     if (!slab[CYNORM_LRN_DIFF_DST]) r.diff_ahead = AHEAD(diff_dst);
+    if (!slab[CYNORM_LRN_Y]) r.y_ahead = AHEAD(y);
 #undef AHEAD
     r.last = cells - (r.vectors - 1) * lanes;
     r.whole = cells % VL == 0;
@@ -741,7 +751,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
     r.powers = FN(row_loops)[dtype].powers[backward][loop];
     r.results = FN(row_loops)[dtype].results[window];
     for (int64_t v = t->begin; v < t->end; v++) {
-        const region all = FN(region_of)(t, NULL, v);
+        const region all = FN(region_of)(t, t->cut ? t->reach_src : NULL, v), part = FN(region_of)(t, NULL, v);
         cynorm_operand o[CYNORM_LRN_OPERANDS] = {0};
         int64_t step[CYNORM_LRN_OPERANDS] = {0};
         for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
@@ -777,7 +787,7 @@ static void FN(lrn_rows)(const cynorm_lrn_tile *t, int backward) {
             for (int64_t i1 = 0; staged && i1 < (joint ? all.to[1] : 1); i1++)
                 cynorm_stream_copy(dst.data + i2 * dst.pitch[1] + i1 * dst.pitch[0], stage + i1 * r.rows * row, r.rows * row);
         }
-        if (slab[CYNORM_LRN_DST]) FN(unpack)((real *)slab[CYNORM_LRN_DST], t, &t->dst, &all, v, t->streaming ? stage : NULL);
+        if (slab[CYNORM_LRN_DST]) FN(unpack)((real *)slab[CYNORM_LRN_DST], t, &t->dst, &part, v, t->streaming ? stage : NULL);
     }
     if (crossing) FN(go_across)(&across, NULL, vector);
 }

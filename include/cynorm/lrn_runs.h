@@ -215,7 +215,7 @@ static run_shape_t FN(run_shape)(const cynorm_lrn_tile *t) {
 static int FN(runs_serve)(const cynorm_lrn_tile *t) {
     const int dtype = t->src.dtype, backward = t->diff_dst.data != NULL;
     const int64_t reach = FN(constant_reach)(&t->window[0]), row = t->count[0] * cynorm_itemsize(dtype);
-    if (!reach || FN(joint)(t) || t->y.data || t->count[2] > 1) return 0;
+    if (!reach || t->cut || FN(joint)(t) || t->y.data || t->count[2] > 1) return 0;
     for (int i = 0; i < CYNORM_LRN_OPERANDS; i++) {
         const cynorm_lrn_view *m = &t->view[i];
         if (!m->data) continue;

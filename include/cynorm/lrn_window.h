@@ -1,7 +1,7 @@
 /* LRN: windows of cells that lie in a row, summed in lrn.h's order in registers or, where cells are in memory, of S_4 of each
  * there. A template, see types.h. */
 
-enum { CYNORM_REACH = 2, CYNORM_PLANE_REACH = 4 }; /* the most cells on either side, where windows are constants; in planes */
+enum { CYNORM_PLANE_REACH = 4 }; /* as CYNORM_REACH, in planes */
 enum { CYNORM_PIECES = 5 }; /* S_1 to S_16, of the windows that reach less than a vector either way */
 
 /* The sum of a window, its latest cell last. */

@@ -26,6 +26,8 @@ typedef struct { int64_t step, left, right; } cynorm_lrn_window;
 
 /* The widest window that is summed cell by cell; a wider one is made of sums of 2, 4, 8, ... cells. */
 enum { CYNORM_SUM_DIRECT = 8 };
+enum { CYNORM_REACH = 2 }; /* the most cells on either side, where windows are constants of loops */
+enum { CYNORM_COLUMN_SLABS = 512 }; /* the most of a column */
 
 /* How much of an operand is copied at most, where its rows are not contiguous. */
 enum {
