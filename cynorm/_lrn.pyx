@@ -282,6 +282,9 @@ cdef bint lies_along_window(const cynorm_lrn *p, const plan_t *plan, const axis_
             not plan.backward and windowed[0].extent * window.extent * itemsize <= 2 * CYNORM_COPIED_PLANE)
     if not (along and fills):
         return along
+    if not p.within_channel and not transposable and not far and window.extent >= FEW_CHANNELS and (
+            contiguous(window, itemsize, OMEGA)):
+        return True                 # dst is given, or omega kept: channels are taken as they lie
     # planes too narrow for vectors, or for windows without loops of their own, are transposed to pixels of channels
     if window.extent < (narrowest(itemsize) if looped else VECTOR):
         return False
