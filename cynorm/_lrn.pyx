@@ -225,14 +225,12 @@ cdef int64_t narrowest(int64_t itemsize) noexcept nogil:
 cdef bint fit_rows(const plan_t *plan, const axis_t *window, const axis_t *channels) noexcept nogil:
     """Whether pixels of few channels, with a window over one axis, go as rows: where these have loops, and are three
     windows long at least."""
-    cdef int64_t cells = window.left + window.right + 1, fewest = 2 * kernels_of(plan).lrn_fewest, few
+    cdef int64_t cells = window.left + window.right + 1, few = 2 * kernels_of(plan).lrn_fewest
+    cdef bint narrow = window.left == window.right <= CYNORM_REACH  # pixels have loops of their own
     if plan.itemsize == 8:
-        few = max(FEW_CHANNELS, fewest)
-        fewest = min(FEW_CHANNELS, fewest)
-    else:
+        few = min(FEW_CHANNELS, few) if narrow else max(FEW_CHANNELS, few)
+    elif not narrow:
         few = FEW_OF_ROWS if plan.itemsize == 4 else FEW_OF_ROWS_HALF
-    if window.left == window.right <= CYNORM_REACH:
-        few = fewest                # pixels have loops of their own
     if plan.itemsize == 4 and channels.extent * 4 >= LINE and window.extent <= CYNORM_COLUMN_SLABS:
         return False                # columns serve, as a rule
     return (channels.extent < few and cells <= (ROW_CELLS_DOUBLE if plan.itemsize == 8 else ROW_CELLS)
@@ -619,18 +617,20 @@ cdef bint packs_rows(const plan_t *plan) noexcept nogil:
     return False
 
 
-cdef void cut_rows(plan_t *plan, int64_t length) noexcept nogil:
+cdef bint cut_rows(plan_t *plan, int64_t length) noexcept nogil:
     """Cut rows that loops take in parts, with what windows reach beside each: down to parts of so many windows that
-    little is done twice."""
+    little is done twice. Returns whether they were longer."""
     cdef int64_t least = ROW_WINDOWS * (plan.level[0].left + plan.level[0].right + 1)
-    if length < plan.cut[0] and plan.cut[0] >= 2 * least:
-        set_cut(plan, 0, max(length, least))
-        plan.tile.cut = True
+    if length >= plan.cut[0] or plan.cut[0] < 2 * least:
+        return False
+    set_cut(plan, 0, max(length, least))
+    plan.tile.cut = True
+    return True
 
 
 cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
     """Halve levels without windows, then those with windows, until a tile keeps no more than is allowed."""
-    cdef int64_t window, length = 0
+    cdef int64_t window
     cdef int i, windowed = 0
     for i in range(3):
         windowed += plan.level[i].windowed
@@ -639,9 +639,8 @@ cdef void cut_to_scratch(plan_t *plan, int64_t most) noexcept nogil:
                and too_much_scratch(plan, most)):
             set_cut(plan, i, max(VECTOR, plan.cut[i] / 2 / VECTOR * VECTOR) if i == 0 else plan.cut[i] / 2)
     if along_rows(plan) and too_much_scratch(plan, ROWS_SCRATCH if packs_rows(plan) else most):
-        while length != plan.cut[0] and too_much_scratch(plan, ROWS_SCRATCH):
-            length = plan.cut[0]
-            cut_rows(plan, length / 2)
+        while too_much_scratch(plan, ROWS_SCRATCH) and cut_rows(plan, plan.cut[0] / 2):
+            pass
     if plan.overwritten >= 0 or plan.joint or windowed > 1:
         most = SCRATCH_MOST
     for i in range(2, 0 if plan.joint else -1, -1):

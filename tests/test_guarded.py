@@ -84,8 +84,6 @@ def run(seed):
             statistics = mean.astype(np.float32), variance.astype(np.float32)
             result = bn.forward_inference(src, *statistics, add=add, out=out)
             assert result.tobytes() == bn.forward_inference(integers[0], *statistics, add=integers[1]).tobytes(), (case, shape)
-
-
     return digest.hexdigest()
 
 

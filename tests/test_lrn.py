@@ -630,9 +630,10 @@ def test_central_differences(region, window, local_size, layout):
 @each_dtype
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW", "NC", "nChw8c"])
 @pytest.mark.parametrize("local_size", [1, 3, 4, 9, 61])
-def test_supplied_dst(dtype, layout, local_size):
+@pytest.mark.parametrize("channels", [3, 11, 21])
+def test_supplied_dst(dtype, layout, local_size, channels):
     """`dst` stands for src * omega^-beta in the second term, even where it is something else."""
-    shape = (2, 21, 3, 4)[: 2 + reference.spatial_ndim(layout)]
+    shape = (2, channels, 3, 4)[: 2 + reference.spatial_ndim(layout)]
     channels = channels_argument(layout, shape[1])
     rng = np.random.default_rng(3)
     src, diff_dst, dst = (random_values(rng, shape, dtype) for _ in range(3))

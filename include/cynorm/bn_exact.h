@@ -35,7 +35,7 @@ static inline cynorm_exact cynorm_exact_multiply(cynorm_exact a, cynorm_exact b)
     return (cynorm_exact){p, cynorm_exact_fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high)};
 }
 
-/* a / n, rounded as a division rounds it, given 1 / n as well: a division takes as long as eight multiplications. */
+/* a / n, rounded as a division rounds it, given 1 / n as well, which is quicker. */
 static inline vec cynorm_quotient(vec a, vec n, vec inverse) {
     if (!CYNORM_FUSES) return a / n;
     const vec q = a * inverse;
